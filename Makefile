@@ -1,0 +1,232 @@
+# kthena-router: build, tests, lint, installation. "make help" lists the targets.
+#
+# Objects lie under $(BUILD)/obj/<path of the source>.o. What the libraries need is found once by pkg-config and kept in
+# $(BUILD)/libs.mk; that file and every object wait for the packages (deps), so any target works on a fresh machine.
+
+VERSION := 0.1.0
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+SAN     ?=
+PYTHON  ?= /usr/bin/python3
+PREFIX  ?= /usr/local
+DESTDIR ?=
+V       ?=
+S       ?= 60
+
+# The plain call builds into build/; clang and sanitizers get directories of their own below it.
+is_clang := $(findstring clang,$(notdir $(CC)))
+variant  := $(is_clang)$(if $(SAN),$(if $(is_clang),-)san)
+BUILD    ?= build$(if $(variant),/$(variant))
+
+Q := $(if $(V),,@)
+say = $(if $(V),,@echo '  $(1)' '$(patsubst $(CURDIR)/%,%,$@)')
+
+# ---- flags ----
+
+CFLAGS ?= -O2 -g
+warn   := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Werror
+harden := -fPIE -fstack-protector-strong
+ifeq ($(SAN),)
+harden += $(if $(filter-out -O0,$(filter -O%,$(CFLAGS))),-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+else
+san    := -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
+endif
+ifeq ($(shell uname -m),x86_64)
+harden += -fstack-clash-protection -fcf-protection
+endif
+
+base_flags = -std=c11 -D_GNU_SOURCE -DROUTER_VERSION='"$(VERSION)"' $(CFLAGS) $(harden) $(san) $(CPPFLAGS)
+link_flags = $(CFLAGS) $(san) -pie -Wl,-z,relro,-z,now $(LDFLAGS)
+
+# ---- sources ----
+
+src_of  = $(sort $(wildcard $(1)))
+objs_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+
+base_objs   := $(call objs_of,$(call src_of,src/base/*.c))
+core_objs   := $(call objs_of,$(call src_of,src/core/*.c))
+router_objs := $(base_objs) $(core_objs) $(call objs_of,$(call src_of,src/net/*.c src/app/*.c))
+sim_objs    := $(call objs_of,$(call src_of,tests/sim/*.c))
+unit_bins   := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(call src_of,tests/unit/test_*.c))
+fuzz_bins   := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(call src_of,tests/fuzz/fuzz_*.c))
+bench_bins  := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(call src_of,tests/bench/*.c))
+base_tests  := $(filter $(patsubst src/base/%.c,$(BUILD)/unit/test_%,$(wildcard src/base/*.c)) \
+                 $(BUILD)/unit/test_util $(BUILD)/unit/test_list,$(unit_bins))
+c_files      = $(call src_of,include/*.h src/*/*.c src/*/*.h tests/unit/*.[ch] tests/fuzz/*.[ch] tests/sim/*.[ch] \
+                 tests/bench/*.[ch])
+
+router := $(BUILD)/kthena-router
+sim    := $(BUILD)/vllm-sim
+
+.PHONY: all router sim unit fuzz-bins bench test check lint generated generate demo fuzz fuzz-run format install clean help \
+        deps deps-demo deps-test FORCE
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: router sim
+router: $(router)
+sim: $(sim)
+
+help:
+	@echo 'make             $(router) and $(sim)'
+	@echo 'make demo        two simulated pods, the router and a conversation; ONCE=1 exits afterwards'
+	@echo 'make test        unit tests, fuzz corpora, end-to-end tests'
+	@echo 'make check       test + lint + generated files; "make generate" renews those'
+	@echo 'make fuzz S=60   each fuzzer for S seconds (clang)'
+	@echo 'make bench       the load programs, in $(BUILD)/bench'
+	@echo 'make format      clang-format on all sources'
+	@echo 'make deps        install the missing Debian or Ubuntu packages (deps-test: those of the tests too)'
+	@echo 'make install     DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)'
+	@echo 'CC=gcc|clang  SAN=address,undefined  BUILD=directory  V=1 shows the commands'
+
+# ---- packages and libraries ----
+
+deps:
+	@deploy/install-deps.sh build $(is_clang)
+deps-demo:
+	@deploy/install-deps.sh demo $(is_clang)
+deps-test:
+	@deploy/install-deps.sh test $(is_clang)
+
+ifneq ($(filter-out clean help deps deps-demo deps-test format,$(or $(MAKECMDGOALS),all)),)
+include $(BUILD)/libs.mk
+endif
+
+# libllhttp where it is packaged as a library; else Debian's C sources, compiled here with the strict parser.
+$(BUILD)/libs.mk: Makefile | deps
+	@mkdir -p $(@D)
+	@set -eu; exec >$@.new; \
+	echo "EVENT_LIBS := $$(pkg-config --libs libevent)"; \
+	echo "CURL_LIBS := $$(pkg-config --libs libcurl)"; \
+	echo "CORE_LIBS := $$(pkg-config --libs libcjson inih) -lm"; \
+	echo "CJSON_LIBS := $$(pkg-config --libs libcjson) -lm"; \
+	if pkg-config --exists libllhttp; then \
+	    echo "LLHTTP_FLAGS := $$(pkg-config --cflags libllhttp)"; \
+	    echo "CORE_LIBS += $$(pkg-config --libs libllhttp)"; \
+	    echo "CJSON_LIBS += $$(pkg-config --libs libllhttp)"; \
+	elif [ -f /usr/share/llhttp/llhttp.c ]; then \
+	    echo "LLHTTP_FLAGS := -isystem /usr/share/include/llhttp -DLLHTTP_STRICT_MODE=1"; \
+	    echo 'LLHTTP_OBJS := $$(patsubst %,$$(BUILD)/obj/llhttp/%.o,api http llhttp)'; \
+	else \
+	    echo "llhttp not found: neither libllhttp.pc nor /usr/share/llhttp (run: make deps)" >&2; exit 1; \
+	fi; mv $@.new $@
+
+# ---- compiling and linking ----
+
+# Objects are rebuilt when the compiler or its flags change.
+$(BUILD)/flags: FORCE | $(BUILD)/libs.mk
+	$(file >$@.new,$(CC) $(base_flags) $(warn) $(LLHTTP_FLAGS) $(link_flags))
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+# Only "x.h" finds our headers, so that no system header meets one of them by its name.
+$(BUILD)/obj/src/%.o: src/%.c $(BUILD)/flags $(BUILD)/libs.mk | deps
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(base_flags) $(warn) -iquote include $(LLHTTP_FLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/obj/tests/sim/%.o: tests/sim/%.c $(BUILD)/flags $(BUILD)/libs.mk | deps
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(base_flags) $(warn) -iquote tests/sim $(LLHTTP_FLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/obj/tests/%.o: tests/%.c $(BUILD)/flags $(BUILD)/libs.mk | deps
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(base_flags) $(warn) -iquote include $(LLHTTP_FLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/obj/llhttp/%.o: /usr/share/llhttp/%.c $(BUILD)/flags $(BUILD)/libs.mk | deps
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(base_flags) -w $(LLHTTP_FLAGS) -c -o $@ $<
+
+$(router): $(router_objs) $(LLHTTP_OBJS)
+	$(call say,LINK)
+	$(Q)$(CC) $(link_flags) -o $@ $^ $(EVENT_LIBS) $(CURL_LIBS) $(CORE_LIBS)
+
+# The simulated pod shares no code with the router.
+$(sim): $(sim_objs) $(LLHTTP_OBJS)
+	$(call say,LINK)
+	$(Q)$(CC) $(link_flags) -o $@ $^ $(EVENT_LIBS) $(CJSON_LIBS)
+
+# Tests of base see base alone, tests of core see base and core: a call upwards is a link error.
+$(base_tests): $(BUILD)/unit/%: $(BUILD)/obj/tests/unit/%.o $(base_objs)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(link_flags) -o $@ $^ -lcmocka $(CJSON_LIBS)
+
+$(filter-out $(base_tests),$(unit_bins)): $(BUILD)/unit/%: $(BUILD)/obj/tests/unit/%.o $(base_objs) $(core_objs) $(LLHTTP_OBJS)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(link_flags) -o $@ $^ -lcmocka $(CORE_LIBS)
+
+# With libFuzzer its main; otherwise a main that replays the corpus.
+fuzz_main = $(if $(findstring fuzzer,$(SAN)),,$(BUILD)/obj/tests/fuzz/replay.o)
+$(fuzz_bins): $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(fuzz_main) $(base_objs) $(core_objs) $(LLHTTP_OBJS)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(subst fuzzer-no-link,fuzzer,$(link_flags)) -o $@ $^ $(CORE_LIBS)
+
+$(bench_bins): $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(base_objs) $(core_objs) $(LLHTTP_OBJS)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(link_flags) -o $@ $^ $(CORE_LIBS)
+
+$(call objs_of,$(call src_of,tests/unit/*.c)): | deps-test
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+
+# ---- tests ----
+
+unit: $(unit_bins)
+fuzz-bins: $(fuzz_bins)
+bench: all $(bench_bins)
+
+test_env = ROUTER_BIN=$(abspath $(router)) VLLM_SIM=$(abspath $(sim)) PYTHONDONTWRITEBYTECODE=1
+
+test: $(unit_bins) $(fuzz_bins) all | deps-test
+	$(Q)$(test_env) $(PYTHON) tests/run --unit $(unit_bins) --fuzz $(fuzz_bins) --e2e tests/e2e
+
+# The tests come last: their closing line is the last one.
+check: lint generated
+	$(Q)$(MAKE) --no-print-directory test
+
+lint: | deps-test
+	$(Q)$(PYTHON) -B tests/lint/layers $(BUILD)/obj $(router_objs)
+	$(Q)$(PYTHON) -B tests/lint/banned
+	$(Q)tests/lint/format $(c_files)
+lint: $(router_objs)
+
+# Both files are printed by the binary from its one table of options.
+generated: $(router)
+	$(Q)$(router) --print-example | diff -u config/router.ini.example - >&2 || { echo 'config/router.ini.example is out of date: run "make generate"' >&2; exit 1; }
+	$(Q)$(router) --print-options-doc | diff -u config/OPTIONS.md - >&2 || { echo 'config/OPTIONS.md is out of date: run "make generate"' >&2; exit 1; }
+
+generate: $(router)
+	$(Q)$(router) --print-example >config/router.ini.example
+	$(Q)$(router) --print-options-doc >config/OPTIONS.md
+
+demo: all | deps-demo
+	$(Q)$(test_env) $(PYTHON) tests/demo/demo.py $(if $(ONCE),--once)
+
+fuzz:
+	$(Q)$(MAKE) --no-print-directory fuzz-run CC=clang SAN=fuzzer-no-link,address,undefined BUILD=$(BUILD)/libfuzzer S=$(S)
+
+fuzz-run: $(fuzz_bins)
+	$(Q)set -eu; for f in $(patsubst fuzz_%,%,$(notdir $(fuzz_bins))); do \
+	    mkdir -p $(BUILD)/corpus/$$f; echo "fuzz $$f for $(S) s"; \
+	    $(BUILD)/fuzz/fuzz_$$f -max_total_time=$(S) -verbosity=0 -print_final_stats=1 -artifact_prefix=$(BUILD)/ \
+	        $(BUILD)/corpus/$$f tests/fuzz/corpus/$$f; done
+
+format:
+	$(Q)clang-format-14 -i $(c_files)
+
+# ---- installation ----
+
+install: all
+	install -D -m 0755 $(router) $(DESTDIR)$(PREFIX)/bin/kthena-router
+	install -D -m 0644 config/router.ini.example $(DESTDIR)$(PREFIX)/share/doc/kthena-router/router.ini.example
+
+clean:
+	rm -rf $(BUILD)

@@ -1,0 +1,51 @@
+/* admit: which waiting request goes to which pod next: the pump's decision, over all models. No loop, no
+ * clock. */
+#ifndef ADMIT_H
+#define ADMIT_H
+
+#include "model.h"
+
+#define ADMIT_MAX_ATTEMPTS 3
+
+/* The part of a request that admission needs; embedded in it. `queue.session` is set by the caller. */
+struct admit_item {
+    struct boostq_item queue;
+    uint64_t tried[ADMIT_MAX_ATTEMPTS]; /* ids of pods whose connect failed for it */
+    unsigned n_tried;
+};
+
+struct admit {
+    struct pod_rules rules;
+    struct model **models; /* borrowed; kept by admit_add_model / admit_remove_model */
+    size_t n_models, cap_models;
+    uint64_t turn; /* admissions so far */
+};
+
+struct admission {
+    struct model *model;
+    struct admit_item *item;
+    struct pod *pod; /* its slot is taken */
+};
+
+/* A zeroed struct with rules set is ready. */
+void admit_add_model(struct admit *a, struct model *m);
+void admit_remove_model(struct admit *a, struct model *m);
+void admit_free(struct admit *a);
+
+/* Works out which pods are usable (model_refresh), forces what is due, then takes the best waiting request
+ * that a pod has room for out of its queue and takes the pod's slot. False: no pod with room has a candidate
+ * (then each model's closed_reason is up to date). Call until false. */
+bool admit_next(struct admit *a, int64_t now_us, struct admission *out);
+/* The connect to the pod of an admitted request failed and its slot was released. */
+enum admit_retry {
+    ADMIT_RETRY_NOW,    /* *pod is the next pod, its slot taken */
+    ADMIT_RETRY_QUEUED, /* every untried pod is full: back in the queue, forced */
+    ADMIT_RETRY_NONE    /* three attempts used up, or no usable pod is left untried */
+};
+enum admit_retry admit_retry(struct admit *a, struct model *m, struct admit_item *item, struct pod *failed,
+                             int64_t now_us, struct pod **pod);
+/* The next moment at which time alone changes an answer: wait limits, sticky waits, grace windows, set-aside
+ * ends, staleness; INT64_MAX = never. */
+int64_t admit_next_due_us(const struct admit *a, int64_t now_us);
+
+#endif

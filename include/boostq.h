@@ -1,0 +1,163 @@
+/* boostq: one model's queue. It owns the order: lanes, ranks, promotion, the overtake bound, the wait limit
+ * and the tracker of completed sessions. It knows pods only by id, and not whether they have room (admit
+ * does).
+ *
+ * Rank (README "Queue rules"): forced first, oldest arrival first; then boosted, the session whose last turn
+ * completed most recently first, inside a session by arrival; then the rest by arrival. Lanes: a boosted
+ * request waits in the lane of its session's warm pod while that pod is usable, everything else in the shared
+ * lane. Forced requests always stand in the shared lane.
+ *
+ * The waiting boosted requests of one session form a group: they rank together and leave by arrival. A group
+ * gets its lane when it forms and keeps it while that lane is open, also when a later turn of the session
+ * completes elsewhere.
+ *
+ * Overtaken (README "Overtake bound"): a boosted request, each time a boosted request that entered its lane
+ * after it is admitted from that lane before it; a request that is not boosted, while it is the oldest of
+ * those, each time a boosted request that arrived after it is admitted from any lane. Forced requests
+ * overtake and are overtaken by nobody.
+ *
+ * All operations are O(log n), but for a lane that closes (O(its length)), the lanes of a queue (one for each
+ * pod, looked at one by one) and boostq_take, which may also look at up to max_overtakes neighbours. */
+#ifndef BOOSTQ_H
+#define BOOSTQ_H
+
+#include "heap.h"
+#include "htab.h"
+#include "list.h"
+#include "session_lru.h"
+
+struct boostq_rules {
+    bool boost;       /* false: plain arrival order, nothing is tracked (no strategy is on) */
+    bool sticky;      /* SESSION_STICKY=prefer and SESSION_STICKY_WAIT > 0: pod lanes are used */
+    bool prefer_warm; /* SESSION_STICKY=prefer, whatever the wait: pick takes the warm pod when it has room */
+    int64_t sticky_wait_us; /* longest wait in a pod's lane before a request is forced */
+    int64_t timeout_us;     /* wait limit; <= 0 = none */
+    unsigned max_overtakes; /* >= 1 */
+    size_t max_sessions;    /* >= 1 */
+};
+
+/* In order of rank, the last one first. */
+enum boostq_where { BOOSTQ_OUT, BOOSTQ_FRESH, BOOSTQ_BOOSTED, BOOSTQ_FORCED };
+
+struct boostq_session; /* the waiting requests of one session and the rank of its group; private */
+struct boostq_lane;
+
+/* One waiting request; embedded in the caller's object, zeroed before its first push. Fields are read-only
+ * outside. */
+struct boostq_item {
+    struct slice session; /* set by the caller, owned by it while the item waits; empty: no session */
+    int64_t arrived_us;   /* set by boostq_push */
+    uint64_t arrival;     /* arrival number, unique in the queue */
+    enum boostq_where where;
+    bool boosted; /* its session was tracked at push, or it was promoted while it waited */
+    bool forced;  /* overtaken to the bound, waited too long for its warm pod, or put back (boostq_requeue) */
+    unsigned overtaken; /* exact once it is forced or has left by boostq_take; see boostq_overtaken before */
+    uint64_t warm_pod_id; /* 0 = none known; as known at boostq_take; while it waits see boostq_warm_pod */
+    struct boostq_lane *lane; /* where it stands; NULL when out */
+    struct list by_arrival;   /* in boostq.arrivals */
+    struct list in_lane;      /* in boostq_lane.waiting, or in boostq.fresh */
+    struct list in_session;   /* its group, or the not boosted requests of its session, in order of arrival */
+    struct list by_step;      /* in boostq_lane.steps while diff > 0 */
+    int64_t entered_lane_us;  /* since when it waits in a pod's lane */
+    uint64_t entry;           /* entry number in its lane */
+    unsigned diff;            /* see boostq.c */
+    struct boostq_session *group;
+    struct heap_node by_forced;
+};
+
+struct boostq_lane {
+    uint64_t pod_id;          /* 0 for the shared lane */
+    bool open;                /* false: its pod is not usable, nobody may enter */
+    struct heap boosted;      /* boostq_session groups, most recent completion first */
+    struct list waiting;      /* boosted items in order of entry */
+    struct list steps;        /* those with diff > 0, in the same order: at most as many as the bound */
+    size_t n;                 /* length of `waiting` */
+    uint64_t overtakes_total; /* sum of all diff = overtakes of the first item of `waiting` */
+    struct list link;         /* in boostq.lanes */
+};
+
+/* enqueued + requeued = dequeued + expired + abandoned + boostq_len. */
+struct boostq_stats {
+    uint64_t enqueued, requeued, dequeued, dequeued_boosted, dequeued_forced;
+    uint64_t promoted, forced_by_overtakes, forced_by_sticky_wait, expired, abandoned;
+};
+
+struct boostq {
+    struct boostq_rules rules;
+    struct session_lru tracker;
+    struct boostq_lane shared;
+    struct list lanes;        /* pod lanes */
+    struct heap forced;       /* by arrival number */
+    struct list fresh;        /* not boosted, by arrival */
+    unsigned fresh_overtakes; /* of the oldest fresh item */
+    struct list arrivals; /* everything that waits, by arrival, but what was put back (see boostq_oldest) */
+    struct htab sessions; /* sessions with waiting requests, by id */
+    size_t n;
+    uint64_t last_arrival, last_entry;
+    struct boostq_stats stats;
+    /* A waiting request became boosted; may be NULL. Called inside boostq_mark; must not change the queue. */
+    void (*on_promoted)(struct boostq_item *item, void *arg);
+    void *on_promoted_arg;
+};
+
+void boostq_init(struct boostq *q, const struct boostq_rules *rules);
+/* The queue must be empty of items. */
+void boostq_free(struct boostq *q);
+/* Changed rules (reload) apply to who waits already; boost itself needs a restart and is left as it is. */
+void boostq_set_rules(struct boostq *q, const struct boostq_rules *rules);
+
+/* The lane of a pod; the caller owns the struct and calls boostq_remove_lane before it frees it. A new lane
+ * is open. */
+void boostq_add_lane(struct boostq *q, struct boostq_lane *lane, uint64_t pod_id);
+/* The pod left or was set aside: its lane empties into the shared one at once and takes nobody until it is
+ * opened. */
+void boostq_close_lane(struct boostq *q, struct boostq_lane *lane);
+void boostq_open_lane(struct boostq_lane *lane);
+void boostq_remove_lane(struct boostq *q, struct boostq_lane *lane);
+
+/* Ranks the request (item->session set) and lets it wait. */
+void boostq_push(struct boostq *q, struct boostq_item *item, int64_t now_us);
+/* Back after boostq_take because its pod could not be reached: forced, with its first arrival, wait limit
+ * running on. */
+void boostq_requeue(struct boostq *q, struct boostq_item *item);
+/* The request goes away unserved (client gone, model removed). */
+void boostq_remove(struct boostq *q, struct boostq_item *item);
+/* A turn of the session completed on the pod: tracks it, promotes or re-ranks its waiting requests. Returns
+ * how many were promoted. */
+size_t boostq_mark(struct boostq *q, struct slice session, uint64_t pod_id, int64_t now_us);
+
+/* The waiting request that arrived first, or NULL: to empty a queue, remove it until there is none. */
+struct boostq_item *boostq_oldest(const struct boostq *q);
+/* Takes out and returns one request whose wait limit is over (now_us >= arrived_us + timeout_us), oldest
+ * first; NULL = none. */
+struct boostq_item *boostq_expire(struct boostq *q, int64_t now_us);
+/* Forces every request that reached the overtake bound or has waited too long in a pod's lane. */
+void boostq_force_due(struct boostq *q, int64_t now_us);
+/* The next moment at which boostq_expire or boostq_force_due finds something by time alone; INT64_MAX =
+ * never. */
+int64_t boostq_next_due_us(const struct boostq *q);
+
+/* The candidates, best of each kind; NULL = none. All are still waiting afterwards. */
+struct boostq_item *boostq_head_forced(const struct boostq *q);
+struct boostq_item *boostq_head_boosted(const struct boostq_lane *lane);
+struct boostq_item *boostq_head_fresh(const struct boostq *q);
+/* All forced requests, in no particular order: i from 0 to q->forced.n - 1. */
+struct boostq_item *boostq_forced_at(const struct boostq *q, size_t i);
+/* True when a ranks before b (both waiting): the order of the rank rule above, lanes ignored. */
+bool boostq_before(const struct boostq_item *a, const struct boostq_item *b);
+/* Admits a candidate: takes it out and counts who was overtaken by it. */
+void boostq_take(struct boostq *q, struct boostq_item *item);
+
+/* The pod of the last completed turn of the item's session, as known now for a waiting item and as known at
+ * boostq_take for any other; 0 = none known, or the rules do not want it (prefer_warm). */
+uint64_t boostq_warm_pod(const struct boostq *q, const struct boostq_item *item);
+/* How often the waiting item has been overtaken so far; O(max_overtakes). */
+unsigned boostq_overtaken(const struct boostq *q, const struct boostq_item *item);
+/* Calls fn in the order in which the queue would be served if every pod had room; O(n log n), for dumps. */
+void boostq_each(const struct boostq *q, void (*fn)(const struct boostq_item *item, void *arg), void *arg);
+static inline size_t boostq_len(const struct boostq *q)
+{
+    return q->n;
+}
+
+#endif

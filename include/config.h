@@ -1,0 +1,116 @@
+/* config: every option of the router in one table (config.def), and the pods and routes of the INI file.
+ * Reads defaults, INI file, environment and flags, in rising precedence; checks them; prints help, the
+ * effective values, the sample file and the options page. Opens nothing but the INI file. A struct config
+ * never changes after loading: a reload makes a new one. */
+#ifndef CONFIG_H
+#define CONFIG_H
+
+#include "buf.h"
+#include "promtext.h"
+
+enum config_origin { CONFIG_DEFAULT, CONFIG_INI, CONFIG_ENV, CONFIG_FLAG };
+
+enum config_option {
+#define OPTION(field, type, ctype, env, def, min, max, choices, restart, help) CONFIG_OPT_##field,
+#include "config.def"
+#undef OPTION
+    CONFIG_OPTION_COUNT
+};
+
+/* [model-server NAME], or one MODEL= part of ROUTER_BACKENDS. Exactly one of pods and dns is given. */
+struct config_server {
+    char *name;
+    char **pods; /* authorities: "host:port", "1.2.3.4:port", "[v6]:port"; checked */
+    size_t n_pods;
+    char *dns; /* "host:port" or NULL: every address of the name is a pod */
+    enum promtext_engine engine;
+    char *model;        /* the name the pods use; NULL = the public one, bodies untouched */
+    int64_t timeout_us; /* to the answer's head; 0 = UPSTREAM_HEADER_TIMEOUT */
+    size_t line;        /* of its section in the INI file; 0 = from ROUTER_BACKENDS */
+};
+
+/* [model-route NAME] */
+struct config_route {
+    char *name;
+    char *model;   /* public model name */
+    char *target;  /* the server's name as written */
+    size_t server; /* index into servers */
+    size_t line;   /* as above */
+    size_t target_line;
+};
+
+struct config {
+#define OPTION(field, type, ctype, env, def, min, max, choices, restart, help) ctype field;
+#include "config.def"
+#undef OPTION
+    enum config_origin origins[CONFIG_OPTION_COUNT];
+    char *file;             /* the INI file that was read, or NULL */
+    char **session_headers; /* SESSION_BOOST_HEADER as a list, in order */
+    size_t n_session_headers;
+    struct config_server *servers;
+    size_t n_servers;
+    struct config_route *routes;
+    size_t n_routes;
+};
+
+/* What loading had to say; each text names the place (file:line, variable, flag), the value, and what was
+ * expected. */
+struct config_problem {
+    bool fatal;
+    char *text;
+};
+struct config_report {
+    struct config_problem *problems;
+    size_t n, cap;
+    size_t n_fatal;
+};
+
+#define CONFIG_PROBLEMS_MAX 200
+#define CONFIG_SERVERS_MAX  4096 /* and as many routes */
+#define CONFIG_NAME_MAX     160  /* bytes of a server's, route's or model's name */
+#define CONFIG_PODS_MAX     4096 /* in one server's list */
+
+enum config_action {
+    CONFIG_RUN,
+    CONFIG_HELP,
+    CONFIG_VERSION,
+    CONFIG_PRINT,
+    CONFIG_CHECK,
+    CONFIG_EXAMPLE,
+    CONFIG_OPTIONS_DOC
+};
+
+/* What the process was started with; kept for reloads. Borrowed, as main() has it. */
+struct config_inputs {
+    int argc;
+    char **argv;
+    char **env; /* "NAME=value", NULL-terminated */
+};
+
+/* Never NULL; unusable when report->n_fatal > 0. A bad environment value is a warning and the default, or
+ * fatal under --check; bad INI lines and flags are always fatal. All problems are listed, not only the first.
+ */
+struct config *config_load(const struct config_inputs *in, enum config_action *action,
+                           struct config_report *report);
+void config_free(struct config *c);
+/* Control bytes become '?'. Above CONFIG_PROBLEMS_MAX problems are counted, but not kept. */
+void config_report_add(struct config_report *r, bool fatal, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void config_report_free(struct config_report *r);
+/* Adds a warning for each option that needs a restart and differs, and copies the running value into `next`,
+ * so that next describes what is in force. */
+void config_keep_restart_options(struct config *next, const struct config *running,
+                                 struct config_report *report);
+
+/* Texts; each appends to out. */
+MUST_CHECK bool config_help(struct buf *out);
+MUST_CHECK bool config_print(const struct config *c,
+                             struct buf *out);       /* option = value  (origin), then servers and routes */
+MUST_CHECK bool config_example(struct buf *out);     /* config/router.ini.example */
+MUST_CHECK bool config_options_doc(struct buf *out); /* config/OPTIONS.md */
+/* The effective value of one option as text. */
+MUST_CHECK bool config_value(const struct config *c, enum config_option o, struct buf *out);
+const char *config_env_name(enum config_option o);
+
+#define CONFIG_VERSION_TEXT "0.1.0"
+
+#endif

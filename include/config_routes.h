@@ -1,0 +1,34 @@
+/* config_routes: the servers and routes of a struct config: lists of pods, the quick form, and the checks
+ * between them. */
+#ifndef CONFIG_ROUTES_H
+#define CONFIG_ROUTES_H
+
+#include "config.h"
+
+/* Where a text came from, for error texts: a variable or flag with line 0, or a file with a line. */
+struct config_place {
+    const char *name;
+    size_t line;
+};
+#define CONFIG_PLACE_MAX 280
+/* "router.ini:12" or "ROUTER_BACKENDS" */
+void config_routes_place(struct config_place at, char out[CONFIG_PLACE_MAX]);
+
+/* NULL above CONFIG_SERVERS_MAX. Both copy the name; the pointer is valid until the next call. */
+struct config_server *config_routes_add_server(struct config *c, struct slice name, size_t line);
+struct config_route *config_routes_add_route(struct config *c, struct slice name, size_t line);
+/* Adds the pods of a list separated by commas and white space. What is wrong with it is reported as fatal. */
+void config_routes_add_pods(struct config_server *s, struct slice list, struct config_place at,
+                            struct config_report *report);
+/* Adds a server and a route for each MODEL=host:port,... of the text. The first '=' ends the model name, so
+ * it may hold
+ * '/', ':' and '.', but neither '=' nor ';'. */
+void config_routes_add_backends(struct config *c, struct slice text, struct config_report *report);
+/* True: well-formed. False: *error lists what is not, freed by the caller. */
+MUST_CHECK bool config_routes_check_backends(struct slice text, char **error);
+/* Joins routes with their servers; reports unknown targets, equal names and equal models. file: the INI file,
+ * NULL = none. Every route has a model. */
+void config_routes_resolve(struct config *c, const char *file, struct config_report *report);
+void config_routes_free(struct config *c);
+
+#endif

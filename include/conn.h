@@ -1,0 +1,67 @@
+/* conn: one non-blocking stream socket: reads into a shared buffer, writes at once and keeps only what the kernel did not take.
+ * Level-triggered; EV_WRITE is armed only after EAGAIN. It knows no protocol. */
+#ifndef CONN_H
+#define CONN_H
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <event2/event_struct.h>
+
+#include "buf.h"
+#include "loop.h"
+
+#define CONN_BORROWED_MAX 6
+
+struct conn;
+
+struct conn_ops {
+    void (*readable)(struct conn *c);
+    /* Everything handed over has left for the kernel (after a write that had to wait), or the write failed (c->broken). */
+    void (*drained)(struct conn *c);
+    /* The connect of conn_await_connect has ended; SO_ERROR tells how. May be NULL. */
+    void (*connected)(struct conn *c);
+};
+
+struct conn {
+    int fd;                 /* -1 = closed */
+    bool reading;           /* EV_READ is armed */
+    bool writing;           /* EV_WRITE is armed */
+    bool broken;            /* a write failed: the other side is gone */
+    bool connecting;        /* the first EV_WRITE tells how the connect ended */
+    struct loop *loop;
+    const struct conn_ops *ops;
+    struct event ev_read, ev_write;
+    struct buf out;         /* copied bytes that wait for the kernel */
+    struct iovec borrowed[CONN_BORROWED_MAX]; /* bytes of the owner that wait, instead of `out` */
+    unsigned borrowed_first, borrowed_n;
+    uint64_t sent_bytes;    /* taken by the kernel so far */
+};
+
+/* Takes over the non-blocking fd. max_pending_bytes bounds what conn_writev may keep. */
+void conn_open(struct conn *c, struct loop *l, int fd, const struct conn_ops *ops, size_t max_pending_bytes);
+/* Closes the socket and forgets what waits; safe to call twice. reset: the other side gets RST instead of FIN. */
+void conn_close(struct conn *c, bool reset);
+
+void conn_want_read(struct conn *c, bool on);
+/* > 0 bytes read, 0 = the other side closed, -1 = nothing now, -2 = error (errno). */
+ssize_t conn_read(struct conn *c, void *p, size_t n_bytes);
+
+/* Writes what the kernel takes and copies the rest. False: the other side is gone, or more would wait than allowed. */
+MUST_CHECK bool conn_writev(struct conn *c, struct iovec *iov, unsigned n);
+/* As conn_writev, but what waits is not copied: the bytes stay valid until `drained` or conn_close. Nothing else may be
+ * waiting. n <= CONN_BORROWED_MAX. */
+MUST_CHECK bool conn_send_borrowed(struct conn *c, const struct iovec *iov, unsigned n);
+/* A connect is under way on the socket: ops->connected is called when it has ended, well or badly. */
+void conn_await_connect(struct conn *c);
+/* Hands what waits to the kernel: after a successful connect, and when the socket takes bytes again. */
+MUST_CHECK bool conn_flush(struct conn *c);
+
+/* Bytes that wait in this process. */
+size_t conn_pending(const struct conn *c);
+/* Bytes the other side has acknowledged so far: grows while a slow reader makes progress. */
+uint64_t conn_acked_bytes(const struct conn *c);
+/* True when the other side has closed or reset, also behind unread bytes. */
+bool conn_peer_gone(const struct conn *c);
+
+#endif

@@ -1,0 +1,65 @@
+/* headers: what leaves the router as a head. Removes hop-by-hop fields both ways, keeps or makes the request
+ * id, adds the forwarded fields, writes exactly one framing field. Works on parsed heads; owns nothing. */
+#ifndef HEADERS_H
+#define HEADERS_H
+
+#include "buf.h"
+#include "http1.h"
+
+#define HEADERS_REQUEST_ID_MAX 128
+
+/* HEADER_OTHER for a name that is not in the table; any case. The name is a token as http1 accepts it. */
+enum header_id headers_id(struct slice name);
+
+/* The client's id if it has 1..128 visible ASCII characters without quotes, commas or spaces, else a new
+ * UUIDv4. Writes a terminated string; returns its length. */
+size_t headers_request_id(struct slice from_client, char out[HEADERS_REQUEST_ID_MAX + 1]);
+
+/* The part of a request's head that is the same for every pod: appends "METHOD TARGET HTTP/1.1\r\n" (an
+ * absolute-form target is reduced to its path) and returns that line's length in *line_bytes; then the
+ * client's end-to-end fields in their order and spelling, without hop-by-hop fields, those named in
+ * Connection, Host, Content-Length, Expect, X-Request-ID; then X-Request-ID, X-Forwarded-For (the client's
+ * own list with peer_ip appended), X-Forwarded-Proto ("http", or the client's value kept), and the final
+ * CRLF. What is missing in between and depends on the pod (Host, Content-Length) the caller writes between
+ * line and fields with headers_pod_fields. False, with nothing appended, when the buffer has no room for
+ * head->bytes + HEADERS_EXTRA_BYTES more. */
+#define HEADERS_EXTRA_BYTES 512 /* request_id is at most HEADERS_REQUEST_ID_MAX bytes, peer_ip at most 64 */
+struct headers_request {
+    const struct http1_head *head;
+    struct slice request_id, peer_ip;
+    const char *proto; /* "http" or "https" as the client reached us */
+};
+MUST_CHECK bool headers_request_block(struct buf *out, const struct headers_request *r, size_t *line_bytes);
+#define HEADERS_POD_FIELDS_MAX 400
+/* "Host: AUTHORITY\r\nContent-Length: N\r\n" (no length line for content_length < 0: a request without body).
+ * Returns the length; authority is at most 300 bytes. */
+size_t headers_pod_fields(char out[HEADERS_POD_FIELDS_MAX], struct slice authority, int64_t content_length);
+
+/* The head of an answer relayed to the client. */
+struct headers_response {
+    const struct http1_head *head; /* the pod's */
+    struct slice request_id;       /* replaces the pod's own X-Request-ID */
+    unsigned client_minor;         /* the client speaks HTTP/1.minor */
+    bool keep_alive;               /* say that the connection stays open */
+    enum http1_framing framing;    /* to the client: SIZED, CHUNKED, UNTIL_CLOSE or NO_BODY */
+    uint64_t
+        content_length; /* for SIZED, and for NO_BODY answers to HEAD when the pod gave one (has_length) */
+    bool has_length;
+};
+/* Status line with the pod's code and reason, its end-to-end fields in order, one framing field, Connection
+ * where the version needs it, X-Request-ID, and X-Accel-Buffering: no for text/event-stream unless the pod
+ * set it. CHUNKED is for HTTP/1.1 clients only; UNTIL_CLOSE always says close; 1xx and 204 never get a
+ * length. False as for headers_request_block. */
+MUST_CHECK bool headers_response_block(struct buf *out, const struct headers_response *r);
+
+/* The head of an answer of our own. extra: complete "Name: value\r\n" lines or NULL. */
+MUST_CHECK bool headers_own_block(struct buf *out, unsigned status, const char *content_type,
+                                  size_t content_length, bool keep_alive, unsigned client_minor,
+                                  struct slice request_id, const char *extra);
+const char *headers_reason(unsigned status);
+/* True for text/event-stream with any parameters. */
+bool headers_is_event_stream(struct slice content_type);
+/* Path without query of a request target; absolute form reduced. */
+struct slice headers_path(struct slice target);
+
+#endif

@@ -1,0 +1,56 @@
+/* loop: the one event loop: events, coarse timers, work put off to the end of a turn, and one time stamp for each turn.
+ * A turn is: wait, run the callbacks of what became ready, run the deferred tasks, free what was buried, end-of-turn hook. */
+#ifndef LOOP_H
+#define LOOP_H
+
+#include <event2/event.h>
+
+#include "list.h"
+#include "wheel.h"
+
+/* Work for the end of this turn; queued at most once at a time. */
+struct loop_task {
+    struct list link;
+    void (*run)(struct loop_task *t);
+};
+
+/* An object that an event of this turn may still name: freed when the turn is over. */
+struct loop_grave {
+    struct list link;
+    void (*free)(struct loop_grave *g);
+};
+
+#define LOOP_READ_BYTES (64 * 1024)
+
+struct loop {
+    struct event_base *base;
+    struct wheel wheel;
+    struct event *tick;
+    bool ticking;
+    struct list tasks, graves;
+    int64_t now_us; /* 0 = not stamped yet in this turn */
+    bool stopped;
+    void (*on_turn_end)(void *arg);
+    void *on_turn_end_arg;
+    char read_buffer[LOOP_READ_BYTES]; /* shared by all connections: valid inside one callback */
+};
+
+/* NULL with errno set when the system gives no event base. */
+struct loop *loop_new(void);
+void loop_free(struct loop *l);
+/* Until loop_stop. */
+void loop_run(struct loop *l);
+void loop_stop(struct loop *l);
+/* The stamp of this turn. */
+int64_t loop_now_us(struct loop *l);
+
+void loop_task_init(struct loop_task *t, void (*run)(struct loop_task *t));
+void loop_defer(struct loop *l, struct loop_task *t);
+void loop_task_cancel(struct loop_task *t);
+void loop_bury(struct loop *l, struct loop_grave *g, void (*free_fn)(struct loop_grave *g));
+
+/* Coarse timers (wheel.h): fire up to WHEEL_TICK_US late. */
+void loop_timer_set(struct loop *l, struct wheel_timer *t, int64_t due_us);
+void loop_timer_cancel(struct loop *l, struct wheel_timer *t);
+
+#endif

@@ -1,0 +1,47 @@
+/* model: one public model name: its queue, its targets (pods) and which of them are usable. */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include "boostq.h"
+#include "pod.h"
+
+struct model_target {
+    struct pod *pod; /* one reference */
+    struct boostq_lane lane;
+    size_t index;           /* in model.targets */
+    bool usable;            /* not leaving, and not set aside unless all are; kept by model_refresh */
+    uint64_t last_admitted; /* turn number of this model's last admission on the pod, 0 = none: models take
+                               turns */
+};
+
+struct model {
+    char *name;
+    struct boostq q;
+    struct model_target **targets;
+    size_t n_targets, cap_targets;
+    size_t n_usable;
+    size_t next_tie; /* ties of the choice are taken in turn */
+    /* Why nothing could be admitted although requests wait, since when, and the sums; kept by admit. */
+    enum pod_room closed_reason; /* POD_ROOM = not closed */
+    int64_t closed_since_us;
+    int64_t closed_us[POD_ROOM_KINDS];
+    size_t queued_bytes; /* bodies of waiting requests; kept by the caller */
+    void *owner;         /* the caller's own data */
+};
+
+struct model *model_new(const char *name, const struct boostq_rules *rules);
+/* No item may wait any more. */
+void model_free(struct model *m);
+
+/* What the target can take now: POD_NOT_USABLE, or the pod's own room. */
+enum pod_room model_target_room(const struct model_target *t, const struct pod_rules *rules, int64_t now_us);
+/* The pods of the model from now on, each at most once. Targets that stay keep their lane and turn; a dropped
+ * one empties its lane into the shared one. Calls model_refresh. */
+void model_set_pods(struct model *m, struct pod *const *pods, size_t n, int64_t now_us);
+/* Works out anew which targets are usable (a pod was set aside, came back, or leaves) and opens or closes
+ * their lanes. Never are all of a model's pods aside: when every pod that is not leaving is set aside, all of
+ * them stay usable. Returns true when something changed. */
+bool model_refresh(struct model *m, int64_t now_us);
+struct model_target *model_target_of(const struct model *m, uint64_t pod_id);
+
+#endif

@@ -1,0 +1,65 @@
+/* openai: what the router needs to know of OpenAI-style bodies, and the bodies it writes itself. Reads bytes
+ * in place, never re-serialises what a client or a pod sent. */
+#ifndef OPENAI_H
+#define OPENAI_H
+
+#include "buf.h"
+
+#define OPENAI_MODEL_MAX 1024 /* longest decoded model name, bytes */
+#define OPENAI_MAX_DEPTH 1024 /* nested arrays and objects */
+
+enum openai_verdict {
+    OPENAI_OK,
+    OPENAI_NOT_JSON, /* `error` says what and `error_at` where */
+    OPENAI_NOT_OBJECT,
+    OPENAI_NO_MODEL, /* missing */
+    OPENAI_BAD_MODEL /* not a string, blank, longer than OPENAI_MODEL_MAX, or with a NUL or half a surrogate
+                        pair */
+};
+
+struct openai_body {
+    struct slice model_raw; /* the value in the body with its quotes: what is replaced on a rename */
+    char model[OPENAI_MODEL_MAX + 1]; /* decoded, terminated */
+    size_t model_n;
+    bool stream;       /* the last "stream" key is literally true */
+    const char *error; /* static text for every verdict but OPENAI_OK, which has NULL */
+    size_t error_at;   /* byte offset it refers to; 0 for OPENAI_NO_MODEL */
+};
+
+/* How strings are scanned. The best kind that the processor has is chosen once; tests choose for themselves.
+ */
+enum openai_simd { OPENAI_PLAIN, OPENAI_SSE2, OPENAI_AVX2 };
+/* False, and no change, when this processor does not have it. */
+bool openai_use_simd(enum openai_simd kind);
+
+/* Validates the whole body as one JSON value (RFC 8259; any bytes >= 0x80 and any \uXXXX inside strings pass)
+ * and finds the top-level keys. Of a key given twice the last counts, also when spelled with escapes. One
+ * pass, no allocation, no recursion. */
+enum openai_verdict openai_inspect(struct slice body, struct openai_body *out);
+/* In all that follows bytes that are not UTF-8 become U+FFFD, so that what we write is JSON whatever we were
+ * given. False: over the buffer's maximum; what was appended so far stays. */
+
+/* Appends the JSON string (with quotes) for a model name: the replacement for model_raw. */
+MUST_CHECK bool openai_model_value(struct buf *out, struct slice name);
+
+/* {"error":{"message":M,"type":T,"param":null,"code":C}} */
+MUST_CHECK bool openai_error(struct buf *out, struct slice message, const char *type, const char *code);
+/* The event that ends a broken stream: "data: {"error":...}\n\n", preceded by "\n\n" when the stream stopped
+ * inside an event. */
+MUST_CHECK bool openai_error_event(struct buf *out, bool inside_event, struct slice message, const char *type,
+                                   const char *code);
+/* {"object":"list","data":[{"id":...,"object":"model","created":0,"owned_by":"kthena"}...]}, names in the
+ * order given. */
+MUST_CHECK bool openai_model_list(struct buf *out, const struct slice *names, size_t n);
+
+/* Follows an event stream's bytes in passing, any split. Starts zeroed. Lines end with LF, CR LF or CR. */
+struct openai_sse {
+    char line[16];     /* start of the current line */
+    uint32_t line_n;   /* its length so far, at most sizeof(line) */
+    bool done;         /* the last data line, finished or not, is "data: [DONE]" (space optional) */
+    bool inside_event; /* bytes came after the last blank line */
+    bool last_cr;
+};
+void openai_sse_feed(struct openai_sse *s, struct slice bytes);
+
+#endif

@@ -1,0 +1,81 @@
+/* request: the life of one inference request, from its head to its access log line: states, attempts, relay, the one way to end.
+ * Owned by itself: it frees itself at the end of the turn in which it ended. */
+#ifndef REQUEST_H
+#define REQUEST_H
+
+#include "openai.h"
+#include "server.h"
+
+enum request_state {
+    REQUEST_READ,    /* its body is arriving */
+    REQUEST_QUEUED,  /* waits in its model's queue */
+    REQUEST_CONNECT, /* has a slot; a connection to the pod is being made */
+    REQUEST_SEND,    /* the pod has not taken all of it yet */
+    REQUEST_HEAD,    /* waits for the head of the pod's answer */
+    REQUEST_STREAM,  /* the answer is on its way to the client: no retry from here */
+    REQUEST_DONE,
+    REQUEST_STATES
+};
+
+struct request {
+    struct loop_grave grave;
+    struct list link;               /* in server->requests */
+    struct server *server;
+    struct client *client;          /* NULL once it is gone */
+    enum request_state state;
+    struct admit_item admit;        /* its place in the queue */
+    struct topology_route *route;   /* one reference; NULL until the model is known */
+    struct pod *pod;                /* one reference and one slot, or NULL */
+    struct upstream_conn *upstream; /* while a pod works on it */
+
+    /* What the client sent. */
+    char *id, *method, *target, *session, *model_name;
+    bool head_only;                 /* HEAD */
+    const char *unsupported;        /* why such a request is refused, or NULL */
+    unsigned minor;
+    struct buf head;                /* request head for pods, without Host and Content-Length; see headers_request_block */
+    size_t line_bytes;
+    char *body;
+    size_t body_n;
+    size_t model_at, model_n;       /* where the model's value stands in the body */
+    char *pod_fields;               /* Host and Content-Length for the current pod */
+
+    /* What came of it. */
+    enum outcome outcome;
+    const char *why;                /* detail for the log and the error body, or NULL */
+    unsigned status;                /* sent to the client; 0 = none yet */
+    unsigned upstream_status, attempts;
+    bool stale_retried;             /* the one retry on a fresh connection is used up */
+    bool paused;                    /* the client reads too slowly: not reading from the pod */
+    bool until_close;               /* the pod's answer ends with its connection */
+    bool event_stream;
+    struct openai_sse sse;          /* of an event stream */
+    bool connected;                 /* a pod was reached with this request */
+    const char *closed_by;          /* who broke it off */
+    enum request_state closed_in;
+
+    int64_t received_us, body_us, queued_us, admitted_us, sent_us, head_us, first_byte_us, end_us; /* 0 = not reached */
+};
+
+/* client_ops of the inference listener use these. */
+
+/* A request of the client, known as far as c->head was read; copies what is needed of it. */
+struct request *request_new(struct server *s, struct client *c);
+/* Keeps the part of c->head that is for the pods. False: refused and over. */
+MUST_CHECK bool request_take_head(struct request *r);
+/* The whole body is there: find the model and queue. */
+void request_ready(struct request *r);
+/* The client closed, reset, or stalled. It must not be touched any more. */
+void request_client_gone(struct request *r, enum client_loss loss);
+/* The client took everything that waited. */
+void request_client_drained(struct request *r);
+/* The only way to end, from any state; later calls do nothing. why: static text or NULL. */
+void request_finish(struct request *r, enum outcome o, const char *why);
+
+/* For sched. */
+extern const struct sched_ops request_sched_ops;
+/* boostq's on_promoted. */
+void request_promoted(struct boostq_item *item, void *arg);
+const char *request_state_name(enum request_state s);
+
+#endif

@@ -1,0 +1,42 @@
+/* sched: where the queue meets the loop: one pump, run at the end of a turn, and one timer. Decides nothing itself (admit does). */
+#ifndef SCHED_H
+#define SCHED_H
+
+#include "admit.h"
+#include "loop.h"
+
+struct sched_ops {
+    /* The request got a slot on the pod. */
+    void (*admitted)(struct admit_item *item, struct pod *pod);
+    /* Its wait limit is over; it has left the queue. */
+    void (*expired)(struct admit_item *item);
+    /* Its model was removed; it has left the queue. */
+    void (*vanished)(struct admit_item *item);
+};
+
+struct sched {
+    struct loop *loop;
+    struct admit admit;
+    const struct sched_ops *ops;
+    struct loop_task pump;
+    struct event *timer;
+    int64_t timer_us; /* when it fires; INT64_MAX = not armed */
+};
+
+/* False: no timer could be made. */
+MUST_CHECK bool sched_init(struct sched *s, struct loop *l, const struct sched_ops *ops);
+void sched_free(struct sched *s);
+/* Something changed (arrival, release, fresh numbers, pods): pump at the end of this turn. */
+void sched_kick(struct sched *s);
+void sched_enqueue(struct sched *s, struct model *m, struct admit_item *item);
+/* The waiting request goes away. */
+void sched_cancel(struct sched *s, struct model *m, struct admit_item *item);
+/* The model was removed: everything that waits for it leaves through ops->vanished. */
+void sched_flush(struct sched *s, struct model *m);
+/* Gives the slot back. reached: a request reached the pod and ended there, so a grace window may open. */
+void sched_release(struct sched *s, struct pod *pod, bool reached);
+enum admit_retry sched_retry(struct sched *s, struct model *m, struct admit_item *item, struct pod *failed, struct pod **pod);
+/* Works out anew which pods are usable, everywhere. */
+void sched_refresh(struct sched *s);
+
+#endif

@@ -1,0 +1,54 @@
+/* server: the daemon as a whole: what exists once per process, start, reload, drain and stop. */
+#ifndef SERVER_H
+#define SERVER_H
+
+#include "client.h"
+#include "config.h"
+#include "log.h"
+#include "sched.h"
+#include "topology.h"
+#include "upstream.h"
+
+struct server {
+    struct loop *loop;
+    struct curlev *curl;
+    struct discover *discover;
+    struct config_inputs inputs;
+    struct config *config;
+    struct sched sched;
+    struct topology topology;
+    struct client_rules client_rules;     /* inference listener */
+    struct client_rules admin_rules;      /* metrics and debug listeners */
+    struct upstream_rules upstream_rules;
+    struct listener inference, metrics, debug;
+    struct list clients;                  /* inference connections */
+    size_t n_clients, max_clients;
+    struct list admin_clients;
+    size_t n_admin_clients;
+    struct list requests;                 /* all that have not ended */
+    size_t n_requests;
+    struct log_sink access;
+    struct event *signals[3];
+    struct wheel_timer log_timer;         /* comes back while a slow reader leaves log lines waiting */
+    bool draining;                        /* SIGTERM: not ready */
+    int64_t drain_us;                     /* when it began */
+    struct wheel_timer drain_timer;       /* end of the delay, then of the timeout */
+    bool drain_delay_over;
+    struct loop_task check_idle;          /* draining: is the last request gone? */
+    size_t cut;                           /* requests that the drain had to cut */
+};
+
+/* Takes over the configuration. False: the reason is logged. */
+MUST_CHECK bool server_start(struct server *s, const struct config_inputs *in, struct config *c);
+/* Until the drain is over. */
+void server_run(struct server *s);
+void server_free(struct server *s);
+
+/* Has a first discovery been made, and is nobody draining? */
+bool server_ready(const struct server *s);
+/* A request or a connection ended: a drain may be over. */
+void server_check_idle(struct server *s);
+/* Logs each problem of a report as a warning or an error. */
+void server_log_report(const struct config_report *r);
+
+#endif

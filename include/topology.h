@@ -1,0 +1,81 @@
+/* topology: the model-servers, routes and pods in force: built from a configuration, changed by reloads and by discovery.
+ * Owns the pods with their connections and scrapes, and the models with their queues. */
+#ifndef TOPOLOGY_H
+#define TOPOLOGY_H
+
+#include "config.h"
+#include "discover.h"
+#include "metrics.h"
+#include "model.h"
+#include "sched.h"
+#include "scrape.h"
+#include "upstream.h"
+
+/* [model-server NAME] in force. */
+struct topology_server {
+    struct topology *topology;
+    char *name;
+    struct config_server *spec; /* a view into the running configuration */
+    struct discover_source *source;
+    struct topology_pod **pods;
+    size_t n_pods;
+    bool kept;                  /* during a reload: the new configuration has it too */
+};
+
+/* A public model name in force. Lives until the last request that names it ends, also when a reload removed it. */
+struct topology_route {
+    char *name, *model_name, *server_name;
+    char *upstream_model;       /* what pods call it; NULL = the public name */
+    char *upstream_value;       /* the same as JSON string, quotes included; NULL = body untouched */
+    int64_t timeout_us;         /* to an answer's head; <= 0 = none */
+    struct model *model;
+    struct topology_server *server; /* NULL when removed */
+    unsigned refs;
+    bool kept;
+    size_t in_flight;           /* its requests that have a slot on a pod */
+    int64_t recent_wait_us;     /* moving average of queue waits, for Retry-After */
+    struct metrics_series *active_downstream, *queue_duration, *overtakes, *ttft[2];
+};
+
+struct topology_pod {
+    struct pod *pod;
+    struct scrape *scrape;
+    enum promtext_engine engine;
+    unsigned users;             /* servers that have it in their set */
+};
+
+struct topology {
+    struct loop *loop;
+    struct curlev *curl;
+    struct discover *discover;
+    struct sched *sched;
+    struct scrape_rules scrape_rules;
+    struct topology_server **servers;
+    size_t n_servers;
+    struct topology_route **routes;
+    size_t n_routes;
+    struct topology_pod **pods; /* also those that leave and still run requests */
+    size_t n_pods;
+    struct loop_task reap;
+    void (*on_promoted)(struct boostq_item *item, void *arg); /* given to each queue; may be NULL */
+};
+
+void topology_init(struct topology *t, struct loop *l, struct curlev *c, struct discover *d, struct sched *s);
+/* Puts the configuration's servers and routes in force; what stays keeps its pods, queue and tracker. The configuration must stay
+ * valid until the next call. Routes that vanish answer their queued requests through sched's `vanished`. */
+void topology_apply(struct topology *t, const struct config *c);
+void topology_free(struct topology *t);
+/* The route of a public model name, or NULL. */
+struct topology_route *topology_find(const struct topology *t, struct slice model);
+struct topology_route *topology_ref(struct topology_route *r);
+void topology_unref(struct topology *t, struct topology_route *r);
+/* Discovery has answered for every server. */
+bool topology_ready(const struct topology *t);
+/* A request on a pod ended: a pod that leaves may be free to go. */
+void topology_pod_idle(struct topology *t);
+/* A connect to the pod failed or worked. */
+void topology_connect_failed(struct topology *t, struct pod *p);
+void topology_connected(struct topology *t, struct pod *p);
+enum promtext_engine topology_engine(const struct topology *t, const struct pod *p);
+
+#endif

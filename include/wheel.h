@@ -1,0 +1,37 @@
+/* wheel: many coarse time limits for the price of one timer. Setting one again while it is pending only
+ * stores the new time: the timer is looked at when its old slot comes round, so that a limit that is pushed
+ * out by every byte costs a store. A limit fires up to one tick late, never early. */
+#ifndef WHEEL_H
+#define WHEEL_H
+
+#include "list.h"
+
+#define WHEEL_SLOTS   512
+#define WHEEL_TICK_US (20 * US_PER_MS)
+
+struct wheel_timer {
+    struct list link;
+    int64_t due_us;  /* when it shall fire */
+    int64_t slot_us; /* the time of the slot that it stands in */
+    void (*fire)(struct wheel_timer *t);
+};
+
+struct wheel {
+    struct list slots[WHEEL_SLOTS];
+    int64_t tick; /* the last tick that was handled, in units of WHEEL_TICK_US */
+    size_t n;     /* pending timers */
+};
+
+void wheel_init(struct wheel *w, int64_t now_us);
+void wheel_timer_init(struct wheel_timer *t, void (*fire)(struct wheel_timer *t));
+/* Arms the timer or moves it, earlier or later. */
+void wheel_set(struct wheel *w, struct wheel_timer *t, int64_t due_us);
+void wheel_cancel(struct wheel *w, struct wheel_timer *t);
+static inline bool wheel_pending(const struct wheel_timer *t)
+{
+    return !list_empty(&t->link);
+}
+/* Fires what is due at now_us. A fired timer is not pending any more; fire may set or cancel any timer. */
+void wheel_advance(struct wheel *w, int64_t now_us);
+
+#endif

@@ -1,0 +1,127 @@
+/* Numbers that live in the objects they describe are copied into their series when somebody asks for the page. */
+#include "collect.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "clock.h"
+
+static void collect_set(enum metric m, struct slice label, double v)
+{
+    metrics_set(metrics_series(m, &label), v);
+}
+
+static void collect_gate(struct model *m, struct slice name, int64_t now_us)
+{
+    for (int reason = POD_NOT_USABLE; reason < POD_ROOM_KINDS; reason++) {
+        const struct slice labels[] = {name, slice_of(pod_room_name((enum pod_room)reason))};
+        int64_t us = m->closed_us[reason];
+
+        if ((int)m->closed_reason == reason)
+            us += now_us - m->closed_since_us;
+        metrics_set(metrics_series(METRIC_GATE_CLOSED, labels), (double)us / (double)US_PER_S);
+    }
+}
+
+static void collect_queue(const struct topology_route *r, int64_t now_us)
+{
+    struct model *m = r->model;
+    const struct slice name = slice_of(r->model_name);
+    const struct boostq_stats *st = &m->q.stats;
+
+    collect_set(METRIC_QUEUE_SIZE, name, (double)boostq_len(&m->q));
+    collect_set(METRIC_QUEUE_CANCELLED, name, (double)st->abandoned);
+    collect_set(METRIC_QUEUE_DEQUEUE, name, (double)st->dequeued);
+    collect_set(METRIC_QUEUE_INFLIGHT, name, (double)r->in_flight);
+    collect_set(METRIC_QUEUE_BOOSTED, name, (double)st->dequeued_boosted);
+    collect_set(METRIC_QUEUE_FORCED, name, (double)st->dequeued_forced);
+    collect_set(METRIC_QUEUE_PROMOTED, name, (double)st->promoted);
+    collect_set(METRIC_QUEUE_TIMEOUTS, name, (double)st->expired);
+    collect_set(METRIC_SESSIONS_TRACKED, name, (double)m->q.tracker.n);
+    collect_set(METRIC_SESSIONS_EVICTED, name, (double)m->q.tracker.evictions);
+    collect_gate(m, name, now_us);
+}
+
+static void collect_upstream(const struct topology_route *r)
+{
+    const struct slice labels[] = {slice_of(r->server_name), slice_of(r->name), SLICE("model_server"),
+                                   slice_of(r->server_name),
+                                   slice_of(r->upstream_model != NULL ? r->upstream_model : r->model_name)};
+
+    metrics_set(metrics_series(METRIC_ACTIVE_UPSTREAM, labels), (double)r->in_flight);
+}
+
+static void collect_pod(const struct server *s, const struct pod *p, int64_t now_us)
+{
+    const struct slice name = slice_of(p->name);
+    const bool seen = p->numbers.at_us != 0;
+
+    collect_set(METRIC_POD_INFLIGHT, name, p->in_flight);
+    collect_set(METRIC_POD_WAITING, name, seen ? p->numbers.waiting : (double)NAN);
+    collect_set(METRIC_POD_RUNNING, name, seen ? p->numbers.running : (double)NAN);
+    collect_set(METRIC_POD_KV_USAGE, name, seen ? p->numbers.kv_usage : (double)NAN);
+    collect_set(METRIC_POD_STALE, name, pod_numbers_stale(p, &s->sched.admit.rules, now_us));
+    collect_set(METRIC_POD_ASIDE, name, pod_is_aside(p, now_us));
+}
+
+static double collect_resident_bytes(void)
+{
+    FILE *f = fopen("/proc/self/statm", "re");
+    unsigned long pages = 0;
+
+    if (f == NULL)
+        return 0;
+    if (fscanf(f, "%*u %lu", &pages) != 1)
+        pages = 0;
+    fclose(f);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+static double collect_open_fds(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    double n = -3; /* ".", ".." and the directory itself */
+
+    if (d == NULL)
+        return 0;
+    while (readdir(d) != NULL)
+        n++;
+    closedir(d);
+    return n;
+}
+
+static void collect_process(void)
+{
+    struct rusage u;
+
+    getrusage(RUSAGE_SELF, &u);
+    metrics_set(metrics_series(METRIC_PROCESS_CPU, NULL),
+                (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
+    metrics_set(metrics_series(METRIC_PROCESS_RESIDENT_MEMORY, NULL), collect_resident_bytes());
+    metrics_set(metrics_series(METRIC_PROCESS_OPEN_FDS, NULL), collect_open_fds());
+}
+
+void collect_metrics(struct server *s)
+{
+    const struct topology *t = &s->topology;
+    const int64_t now_us = loop_now_us(s->loop);
+
+    for (size_t i = 0; i < t->n_routes; i++) {
+        if (s->config->enable_session_boost)
+            collect_queue(t->routes[i], now_us);
+        collect_upstream(t->routes[i]);
+    }
+    for (size_t i = 0; i < t->n_pods; i++)
+        collect_pod(s, t->pods[i]->pod, now_us);
+    metrics_set(metrics_series(METRIC_ACTIVE_REQUESTS, NULL), (double)s->n_requests);
+    metrics_set(metrics_series(METRIC_QUEUED_BYTES, NULL), (double)s->client_rules.held_bytes);
+    metrics_set(metrics_series(METRIC_DOWNSTREAM_CONNECTIONS, NULL), (double)s->n_clients);
+    metrics_set(metrics_series(METRIC_DRAINING, NULL), s->draining);
+    collect_set(METRIC_LOG_DROPPED, SLICE("router"), (double)log_sink()->dropped);
+    collect_set(METRIC_LOG_DROPPED, SLICE("access"), (double)s->access.dropped);
+    collect_set(METRIC_BUILD_INFO, SLICE(CONFIG_VERSION_TEXT), 1);
+    collect_process();
+}

@@ -1,0 +1,218 @@
+/* JSON dumps, built with cJSON. Lists are cut at DUMP_MAX_ITEMS, so that a dump under load stays a moment's work. */
+#include "dump.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+
+#include "mem.h"
+#include "request.h"
+
+#define DUMP_MAX_ITEMS 10000
+
+/* Session ids and names are client input: invalid UTF-8 must not make invalid JSON. */
+static void dump_text(cJSON *o, const char *key, struct slice text)
+{
+    struct buf quoted;
+    char *raw;
+
+    buf_init(&quoted, 16 * text.n + 64);
+    log_append_json(&quoted, text);
+    raw = mem_dup_slice(buf_slice(&quoted));
+    cJSON_AddRawToObject(o, key, raw);
+    mem_free(raw);
+    buf_free(&quoted);
+}
+
+static void dump_number(cJSON *o, const char *key, double v)
+{
+    if (isnan(v))
+        cJSON_AddNullToObject(o, key);
+    else
+        cJSON_AddNumberToObject(o, key, v);
+}
+
+static double dump_ms(int64_t us)
+{
+    return (double)us / (double)US_PER_MS;
+}
+
+static void dump_config(struct server *s, cJSON *list)
+{
+    for (int o = 0; o < CONFIG_OPTION_COUNT; o++) {
+        static const char *const origins[] = {"default", "ini", "environment", "flag"};
+        cJSON *item = cJSON_CreateObject();
+        struct buf value;
+
+        buf_init(&value, 1024 * 1024);
+        if (config_value(s->config, (enum config_option)o, &value))
+            dump_text(item, "value", buf_slice(&value));
+        buf_free(&value);
+        cJSON_AddStringToObject(item, "origin", origins[s->config->origins[o]]);
+        cJSON_AddStringToObject(item, "name", config_env_name((enum config_option)o));
+        cJSON_AddItemToArray(list, item);
+    }
+}
+
+static void dump_modelroutes(struct server *s, cJSON *list)
+{
+    for (size_t i = 0; i < s->topology.n_routes; i++) {
+        const struct topology_route *r = s->topology.routes[i];
+        cJSON *item = cJSON_CreateObject(), *spec;
+
+        dump_text(item, "name", slice_of(r->name));
+        spec = cJSON_AddObjectToObject(item, "spec");
+        dump_text(spec, "modelName", slice_of(r->model_name));
+        dump_text(spec, "modelServerName", slice_of(r->server_name));
+        cJSON_AddNumberToObject(spec, "timeoutMs", dump_ms(r->timeout_us));
+        cJSON_AddItemToArray(list, item);
+    }
+}
+
+static void dump_modelservers(struct server *s, cJSON *list)
+{
+    static const char *const engines[] = {"none", "vLLM", "SGLang"};
+
+    for (size_t i = 0; i < s->topology.n_servers; i++) {
+        const struct topology_server *m = s->topology.servers[i];
+        cJSON *item = cJSON_CreateObject(), *spec, *pods;
+
+        dump_text(item, "name", slice_of(m->name));
+        spec = cJSON_AddObjectToObject(item, "spec");
+        cJSON_AddStringToObject(spec, "inferenceEngine", engines[m->spec->engine]);
+        dump_text(spec, "model", slice_of(m->spec->model != NULL ? m->spec->model : ""));
+        pods = cJSON_AddArrayToObject(item, "associatedPods");
+        for (size_t k = 0; k < m->n_pods; k++)
+            cJSON_AddItemToArray(pods, cJSON_CreateString(m->pods[k]->pod->name));
+        cJSON_AddItemToArray(list, item);
+    }
+}
+
+static void dump_pod_metrics(cJSON *item, const struct pod_numbers *n, int64_t now_us)
+{
+    cJSON *m = cJSON_AddObjectToObject(item, "metrics");
+    const bool seen = n->at_us != 0;
+
+    dump_number(m, "gpuCacheUsage", seen ? n->kv_usage : (double)NAN);
+    dump_number(m, "requestWaitingNum", seen ? n->waiting : (double)NAN);
+    dump_number(m, "requestWaitingMin", seen ? n->waiting_min : (double)NAN);
+    dump_number(m, "requestRunningNum", seen ? n->running : (double)NAN);
+    dump_number(m, "ageMs", seen ? dump_ms(now_us - n->at_us) : (double)NAN);
+}
+
+static void dump_pods(struct server *s, cJSON *list)
+{
+    static const char *const engines[] = {"none", "vLLM", "SGLang"};
+    const int64_t now_us = loop_now_us(s->loop);
+
+    for (size_t i = 0; i < s->topology.n_pods; i++) {
+        const struct topology_pod *t = s->topology.pods[i];
+        struct pod *p = t->pod;
+        cJSON *item = cJSON_CreateObject();
+
+        dump_text(item, "name", slice_of(p->name));
+        cJSON_AddStringToObject(item, "engine", engines[t->engine]);
+        cJSON_AddNumberToObject(item, "inFlight", p->in_flight);
+        cJSON_AddStringToObject(item, "room", pod_room_name(pod_room(p, &s->sched.admit.rules, now_us)));
+        cJSON_AddBoolToObject(item, "leaving", p->leaving);
+        cJSON_AddBoolToObject(item, "setAside", pod_is_aside(p, now_us));
+        cJSON_AddBoolToObject(item, "stale", pod_numbers_stale(p, &s->sched.admit.rules, now_us));
+        cJSON_AddNumberToObject(item, "connectFailures", p->connect_failures);
+        cJSON_AddNumberToObject(item, "graceWindows", (double)p->held_n);
+        cJSON_AddNumberToObject(item, "idleConnections", (double)p->upstream->n_idle);
+        dump_pod_metrics(item, &p->numbers, now_us);
+        cJSON_AddItemToArray(list, item);
+    }
+}
+
+struct dump_queue {
+    struct server *server;
+    cJSON *list;
+    int n;
+};
+
+static void dump_waiting(const struct boostq_item *q, void *arg)
+{
+    struct dump_queue *d = arg;
+    const struct request *r = CONTAINER_OF(q, struct request, admit.queue);
+    cJSON *item;
+
+    if (d->n++ >= DUMP_MAX_ITEMS)
+        return;
+    item = cJSON_CreateObject();
+    dump_text(item, "requestID", slice_of(r->id));
+    dump_text(item, "session", q->session);
+    cJSON_AddBoolToObject(item, "boosted", q->boosted);
+    cJSON_AddBoolToObject(item, "forced", q->forced);
+    cJSON_AddNumberToObject(item, "overtaken", boostq_overtaken(&r->route->model->q, q));
+    cJSON_AddNumberToObject(item, "waitMs", dump_ms(loop_now_us(d->server->loop) - q->arrived_us));
+    cJSON_AddNumberToObject(item, "warmPodID", (double)boostq_warm_pod(&r->route->model->q, q));
+    cJSON_AddItemToArray(d->list, item);
+}
+
+static void dump_queues(struct server *s, cJSON *list)
+{
+    for (size_t i = 0; i < s->topology.n_routes; i++) {
+        const struct topology_route *r = s->topology.routes[i];
+        cJSON *item = cJSON_CreateObject();
+        struct dump_queue d = {s, NULL, 0};
+
+        dump_text(item, "model", slice_of(r->model_name));
+        cJSON_AddNumberToObject(item, "length", (double)boostq_len(&r->model->q));
+        cJSON_AddNumberToObject(item, "bytes", (double)r->model->queued_bytes);
+        cJSON_AddNumberToObject(item, "inFlight", (double)r->in_flight);
+        cJSON_AddNumberToObject(item, "usablePods", (double)r->model->n_usable);
+        cJSON_AddNumberToObject(item, "trackedSessions", (double)r->model->q.tracker.n);
+        cJSON_AddStringToObject(item, "closedReason", pod_room_name(r->model->closed_reason));
+        d.list = cJSON_AddArrayToObject(item, "waiting");
+        boostq_each(&r->model->q, dump_waiting, &d);
+        cJSON_AddItemToArray(list, item);
+    }
+}
+
+static void dump_requests(struct server *s, cJSON *list)
+{
+    int n = 0;
+
+    LIST_EACH (it, &s->requests) {
+        const struct request *r = LIST_ITEM(it, struct request, link);
+        cJSON *item;
+
+        if (n++ >= DUMP_MAX_ITEMS)
+            return;
+        item = cJSON_CreateObject();
+        dump_text(item, "requestID", slice_of(r->id));
+        cJSON_AddStringToObject(item, "state", request_state_name(r->state));
+        dump_text(item, "model", slice_of(r->route != NULL ? r->route->model_name : ""));
+        dump_text(item, "session", r->admit.queue.session);
+        dump_text(item, "pod", slice_of(r->pod != NULL ? r->pod->name : ""));
+        cJSON_AddNumberToObject(item, "ageMs", dump_ms(loop_now_us(s->loop) - r->received_us));
+        cJSON_AddNumberToObject(item, "attempts", r->attempts);
+        cJSON_AddNumberToObject(item, "bodyBytes", (double)r->body_n);
+        cJSON_AddItemToArray(list, item);
+    }
+}
+
+bool dump_render(struct server *s, struct slice kind, struct buf *out)
+{
+    static const struct {
+        const char *kind;
+        void (*fill)(struct server *s, cJSON *list);
+    } kinds[] = {{"config", dump_config}, {"modelroutes", dump_modelroutes}, {"modelservers", dump_modelservers},
+                 {"pods", dump_pods},     {"queues", dump_queues},           {"requests", dump_requests}};
+
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        if (slice_eq(kind, slice_of(kinds[i].kind))) {
+            cJSON *top = cJSON_CreateObject();
+            char *text;
+            bool ok;
+
+            kinds[i].fill(s, cJSON_AddArrayToObject(top, kinds[i].kind));
+            text = cJSON_PrintUnformatted(top);
+            ok = text != NULL && buf_append(out, text, strlen(text));
+            cJSON_free(text);
+            cJSON_Delete(top);
+            return ok;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,164 @@
+/* The inference listener's routes. Health checks leave no trace in the access log; everything else becomes a request. */
+#include "front.h"
+
+#include <stdlib.h>
+
+#include "headers.h"
+#include "mem.h"
+#include "reply.h"
+#include "request.h"
+
+#define FRONT_MODEL_LIST_MAX (4 * 1024 * 1024)
+
+static struct server *front_server(const struct client *c)
+{
+    return c->arg;
+}
+
+static bool front_is(const struct http1_head *h, const char *method)
+{
+    return slice_eq(http1_method(h), slice_of(method));
+}
+
+static bool front_is_get(const struct http1_head *h)
+{
+    return front_is(h, "GET") || front_is(h, "HEAD");
+}
+
+/* /healthz and /readyz: never queued, never logged. */
+static void front_probe(struct client *c, unsigned status, const char *body)
+{
+    const struct reply r = {.status = status,
+                            .content_type = "application/json; charset=utf-8",
+                            .body = slice_of(body),
+                            .head_only = front_is(c->head, "HEAD")};
+
+    client_end(c, reply_send(c, &r));
+}
+
+static bool front_health(struct client *c, struct slice path)
+{
+    if (!front_is_get(c->head))
+        return false;
+    if (slice_eq(path, SLICE("/healthz"))) {
+        front_probe(c, 200, "{\"message\":\"ok\"}");
+        return true;
+    }
+    if (slice_eq(path, SLICE("/readyz"))) {
+        const bool ready = server_ready(front_server(c));
+
+        front_probe(c, ready ? 200 : 503,
+                    ready ? "{\"message\":\"router is ready\"}" : "{\"message\":\"router is not ready\"}");
+        return true;
+    }
+    return false;
+}
+
+static int front_compare_names(const void *a, const void *b)
+{
+    const struct slice *x = a, *y = b;
+    const int order = memcmp(x->p, y->p, x->n < y->n ? x->n : y->n);
+
+    return order != 0 ? order : (x->n > y->n) - (x->n < y->n);
+}
+
+static void front_models(struct request *r)
+{
+    const struct topology *t = &r->server->topology;
+    struct slice *names = mem_array(NULL, t->n_routes + 1, sizeof *names);
+    struct buf body;
+
+    for (size_t i = 0; i < t->n_routes; i++)
+        names[i] = slice_of(t->routes[i]->model_name);
+    qsort(names, t->n_routes, sizeof *names, front_compare_names);
+    buf_init(&body, FRONT_MODEL_LIST_MAX);
+    if (openai_model_list(&body, names, t->n_routes)) {
+        const struct reply reply = {200,  "application/json", buf_slice(&body), slice_of(r->id),
+                                    NULL, r->head_only};
+
+        r->status = 200;
+        if (!reply_send(r->client, &reply))
+            r->client->conn.broken = true;
+    }
+    buf_free(&body);
+    request_finish(r, OUTCOME_LOCAL, NULL);
+}
+
+/* What can be answered on the head alone. True: it was. */
+static bool front_answer_early(struct request *r, const struct http1_head *h, struct slice path)
+{
+    if (!slice_starts(path, SLICE("/v1/"))) {
+        request_finish(r, OUTCOME_PATH_NOT_FOUND, NULL);
+        return true;
+    }
+    if (front_is(h, "OPTIONS")) {
+        request_finish(r, OUTCOME_METHOD_NOT_ALLOWED, "OPTIONS is not supported: the router does not answer CORS preflights");
+        return true;
+    }
+    if (slice_eq(path, SLICE("/v1/models")) && front_is_get(h)) {
+        front_models(r);
+        return true;
+    }
+    return false;
+}
+
+static bool front_on_head(struct client *c)
+{
+    const struct slice path = headers_path(http1_target(c->head));
+    struct request *r;
+
+    if (front_health(c, path))
+        return false;
+    r = request_new(front_server(c), c);
+    return !front_answer_early(r, c->head, path) && request_take_head(r);
+}
+
+static void front_on_request(struct client *c)
+{
+    request_ready(c->request);
+}
+
+static void front_on_refuse(struct client *c, enum outcome o, const char *why)
+{
+    struct request *r = c->request;
+
+    if (r == NULL)
+        r = request_new(front_server(c), c);
+    request_finish(r, o, why);
+}
+
+static void front_on_gone(struct client *c, enum client_loss loss)
+{
+    if (c->request != NULL)
+        request_client_gone(c->request, loss);
+}
+
+static void front_on_drained(struct client *c)
+{
+    if (c->request != NULL)
+        request_client_drained(c->request);
+}
+
+static void front_on_closed(struct client *c)
+{
+    struct server *s = front_server(c);
+
+    list_del(&c->link);
+    s->n_clients--;
+    if (!s->drain_delay_over)
+        listener_pause(&s->inference, s->n_clients >= s->max_clients);
+    server_check_idle(s);
+}
+
+const struct client_ops front_client_ops = {front_on_head, front_on_request, front_on_refuse,
+                                            front_on_gone, front_on_drained, front_on_closed};
+
+void front_on_accept(struct listener *l, int fd, const struct sockaddr *from)
+{
+    struct server *s = l->arg;
+    struct client *c = client_new(s->loop, fd, from, &s->client_rules, &front_client_ops, s);
+
+    list_push_back(&s->clients, &c->link);
+    s->n_clients++;
+    listener_pause(l, s->n_clients >= s->max_clients);
+}

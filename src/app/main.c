@@ -1,0 +1,109 @@
+/* Flags and exit codes: 0 = done, 1 = problems found by --check or at start, 2 = wrong use. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "log.h"
+#include "mem.h"
+#include "server.h"
+
+#define MAIN_TEXT_MAX (4 * 1024 * 1024)
+
+static int main_print(bool (*text)(struct buf *out))
+{
+    struct buf out;
+    int status = 1;
+
+    buf_init(&out, MAIN_TEXT_MAX);
+    if (text(&out) && fwrite(buf_slice(&out).p, 1, out.len, stdout) == out.len && fflush(stdout) == 0)
+        status = 0;
+    buf_free(&out);
+    return status;
+}
+
+static int main_print_config(const struct config *c)
+{
+    struct buf out;
+    int status = 1;
+
+    buf_init(&out, MAIN_TEXT_MAX);
+    if (config_print(c, &out) && fwrite(buf_slice(&out).p, 1, out.len, stdout) == out.len && fflush(stdout) == 0)
+        status = 0;
+    buf_free(&out);
+    return status;
+}
+
+static void main_print_report(const struct config_report *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        fprintf(stderr, "kthena-router: %s: %s\n", r->problems[i].fatal ? "error" : "warning", r->problems[i].text);
+}
+
+static int main_check(const struct config_report *r)
+{
+    if (r->n_fatal > 0)
+        fprintf(stderr, "kthena-router: %zu problem(s)\n", r->n_fatal);
+    else
+        printf("kthena-router: the configuration is good\n");
+    return r->n_fatal > 0 ? 1 : 0;
+}
+
+static int main_run(const struct config_inputs *in, struct config *c, const struct config_report *report)
+{
+    static struct server server;
+    int status = 1;
+
+    log_init((enum log_level)c->log_level, (enum log_format)c->log_format);
+    server_log_report(report);
+    if (report->n_fatal > 0) {
+        config_free(c);
+    } else {
+        if (server_start(&server, in, c)) {
+            server_run(&server);
+            status = 0;
+        }
+        server_free(&server);
+    }
+    log_sink_flush(log_sink());
+    log_sink_close(log_sink());
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    const struct config_inputs in = {argc, argv, environ};
+    struct config_report report = {0};
+    enum config_action action;
+    struct config *c = config_load(&in, &action, &report);
+    int status = 0;
+
+    switch (action) {
+    case CONFIG_HELP:
+        status = main_print(config_help);
+        break;
+    case CONFIG_VERSION:
+        printf("kthena-router %s\n", CONFIG_VERSION_TEXT);
+        break;
+    case CONFIG_EXAMPLE:
+        status = main_print(config_example);
+        break;
+    case CONFIG_OPTIONS_DOC:
+        status = main_print(config_options_doc);
+        break;
+    case CONFIG_PRINT:
+        main_print_report(&report);
+        status = report.n_fatal > 0 ? 1 : main_print_config(c);
+        break;
+    case CONFIG_CHECK:
+        main_print_report(&report);
+        status = main_check(&report);
+        break;
+    case CONFIG_RUN:
+        status = main_run(&in, c, &report);
+        c = NULL;
+        break;
+    }
+    config_free(c);
+    config_report_free(&report);
+    return status;
+}

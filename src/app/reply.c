@@ -1,0 +1,21 @@
+/* Answers of our own: head and body in one write. */
+#include "reply.h"
+
+#include "headers.h"
+
+#define REPLY_HEAD_MAX 2048
+
+bool reply_send(struct client *c, const struct reply *r)
+{
+    const enum http1_framing framing = r->head_only ? HTTP1_NO_BODY : HTTP1_SIZED;
+    const bool keep = client_may_keep(c, framing);
+    struct buf head;
+    bool ok;
+
+    client_begin(c, framing, keep);
+    buf_init(&head, REPLY_HEAD_MAX);
+    ok = headers_own_block(&head, r->status, r->content_type, r->body.n, keep, c->minor, r->request_id, r->extra) &&
+         client_send(c, buf_slice(&head), &r->body, r->head_only ? 0 : 1, true);
+    buf_free(&head);
+    return ok;
+}

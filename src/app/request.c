@@ -1,0 +1,839 @@
+/* The life of one request. Each event moves it one state on (request_enter knows the allowed moves) or ends it (request_finish). */
+#include "request.h"
+
+#include <stdlib.h>
+
+#include "accesslog.h"
+#include "clock.h"
+#include "headers.h"
+#include "mem.h"
+#include "metrics.h"
+#include "reply.h"
+
+#define REQUEST_ERROR_BODY_MAX (8 * 1024)
+#define REQUEST_HEAD_EXTRA     (4 * 1024)
+#define REQUEST_RETRY_AFTER_MAX_S 30
+
+static void request_start_attempt(struct request *r, bool fresh);
+
+/* ---- states ---- */
+
+const char *request_state_name(enum request_state s)
+{
+    static const char *const names[REQUEST_STATES] = {"READ", "QUEUED", "CONNECT", "SEND", "HEAD", "STREAM", "DONE"};
+
+    return names[s];
+}
+
+/* The allowed moves. This table is the retry rule: back to QUEUED or CONNECT only while no byte of an answer has come, and from
+ * STREAM only to the end. */
+static bool request_may(enum request_state from, enum request_state to)
+{
+#define TO(s) (1u << REQUEST_##s)
+    static const unsigned moves[REQUEST_STATES] = {
+        [REQUEST_READ] = TO(QUEUED) | TO(DONE),
+        [REQUEST_QUEUED] = TO(CONNECT) | TO(SEND) | TO(HEAD) | TO(DONE),
+        [REQUEST_CONNECT] = TO(CONNECT) | TO(SEND) | TO(HEAD) | TO(QUEUED) | TO(DONE),
+        [REQUEST_SEND] = TO(HEAD) | TO(STREAM) | TO(CONNECT) | TO(DONE),
+        [REQUEST_HEAD] = TO(STREAM) | TO(CONNECT) | TO(DONE),
+        [REQUEST_STREAM] = TO(DONE),
+    };
+#undef TO
+    return (moves[from] & (1u << to)) != 0;
+}
+
+static void request_enter(struct request *r, enum request_state to)
+{
+    if (!request_may(r->state, to)) {
+        log_error("internal error: a request made a move that is not allowed", LOG_STR("req", r->id),
+                  LOG_STR("from", request_state_name(r->state)), LOG_STR("to", request_state_name(to)));
+        abort();
+    }
+    r->state = to;
+}
+
+static int64_t request_now(const struct request *r)
+{
+    return loop_now_us(r->server->loop);
+}
+
+static double request_seconds(int64_t us)
+{
+    return (double)us / (double)US_PER_S;
+}
+
+/* ---- what the queue says in the log ---- */
+
+static void request_log_queue(const struct request *r, const char *event)
+{
+    const struct boostq_item *q = &r->admit.queue;
+
+    if (q->session.n == 0 || !r->server->config->enable_session_boost)
+        return;
+    log_info(event, LOG_STR("req", r->id), LOG_STR("model", r->route->model_name), LOG_SLICE("session", q->session),
+             LOG_BOOL("boosted", q->boosted), LOG_INT("queue_len", boostq_len(&r->route->model->q)),
+             LOG_MS("wait_ms", request_now(r) - r->queued_us), LOG_STR("pod", r->pod != NULL ? r->pod->name : NULL));
+}
+
+void request_promoted(struct boostq_item *item, void *arg)
+{
+    const struct request *r = CONTAINER_OF(item, struct request, admit.queue);
+
+    (void)arg;
+    request_log_queue(r, "session boost: promoted while waiting");
+}
+
+/* ---- beginning ---- */
+
+/* SESSION_BOOST_HEADER is a list: the first header with a value counts. */
+static struct slice request_session(const struct config *c, const struct http1_head *head)
+{
+    for (size_t i = 0; i < c->n_session_headers; i++) {
+        const struct slice value = http1_find_name(head, slice_of(c->session_headers[i]));
+
+        if (value.n > 0)
+            return value;
+    }
+    return (struct slice){NULL, 0};
+}
+
+/* What the router cannot look into is refused in plain words instead of guessed at. */
+static const char *request_why_unsupported(const struct http1_head *head)
+{
+    const struct slice type = http1_find(head, HEADER_CONTENT_TYPE), encoding = http1_find(head, HEADER_CONTENT_ENCODING);
+
+    if (type.n >= 10 && slice_ieq((struct slice){type.p, 10}, SLICE("multipart/")))
+        return "multipart bodies are not supported: send JSON";
+    if (type.n >= 33 && slice_ieq((struct slice){type.p, 33}, SLICE("application/x-www-form-urlencoded")))
+        return "form bodies are not supported: send JSON";
+    if (encoding.n > 0 && !slice_ieq(encoding, SLICE("identity")))
+        return "compressed request bodies are not supported: send the JSON as it is";
+    return NULL;
+}
+
+/* head: as far as it was read; NULL when nothing of it is known. */
+static void request_copy_head(struct request *r, const struct http1_head *head)
+{
+    const struct slice none = {NULL, 0};
+    const bool line = head != NULL && head->target_n > 0;
+    char id[HEADERS_REQUEST_ID_MAX + 1];
+    const size_t id_n = headers_request_id(line ? http1_find(head, HEADER_X_REQUEST_ID) : none, id);
+    const struct slice session = line ? request_session(r->server->config, head) : none;
+
+    r->id = mem_dup_slice((struct slice){id, id_n});
+    r->method = mem_dup_slice(line ? http1_method(head) : none);
+    r->target = mem_dup_slice(line ? http1_target(head) : none);
+    r->minor = line ? head->minor : 1;
+    r->head_only = strcmp(r->method, "HEAD") == 0;
+    r->session = mem_dup_slice(session);
+    r->admit.queue.session = slice_of(r->session);
+}
+
+struct request *request_new(struct server *s, struct client *c)
+{
+    struct request *r = mem_zalloc(sizeof *r);
+
+    r->server = s;
+    r->client = c;
+    c->request = r;
+    r->received_us = c->first_byte_us;
+    list_init(&r->link);
+    list_push_back(&s->requests, &r->link);
+    s->n_requests++;
+    buf_init(&r->head, (size_t)s->config->max_header_bytes + REQUEST_HEAD_EXTRA);
+    request_copy_head(r, c->head);
+    return r;
+}
+
+/* The part of a request that is for the pods. False: refused and over. */
+bool request_take_head(struct request *r)
+{
+    const struct headers_request h = {r->client->head, slice_of(r->id), slice_of(r->client->address), "http"};
+
+    r->unsupported = request_why_unsupported(h.head);
+    if (headers_request_block(&r->head, &h, &r->line_bytes))
+        return true;
+    request_finish(r, OUTCOME_HEAD_TOO_LARGE, "the request head with the router's own fields is over MAX_HEADER_BYTES");
+    return false;
+}
+
+/* True: r->route is set; else the request has ended. */
+static bool request_find_model(struct request *r)
+{
+    static const char *const texts[] = {
+        [OPENAI_NOT_JSON] = NULL,
+        [OPENAI_NOT_OBJECT] = "the request body must be a JSON object",
+        [OPENAI_NO_MODEL] = "the request body must have a \"model\"",
+        [OPENAI_BAD_MODEL] = "\"model\" must be a string that is not blank",
+    };
+    struct openai_body found;
+    const enum openai_verdict v = openai_inspect((struct slice){r->body, r->body_n}, &found);
+
+    if (v == OPENAI_NOT_JSON || v == OPENAI_NOT_OBJECT) {
+        request_finish(r, OUTCOME_BAD_JSON, texts[v] != NULL ? texts[v] : found.error);
+        return false;
+    }
+    if (v != OPENAI_OK) {
+        request_finish(r, OUTCOME_NO_MODEL, texts[v]);
+        return false;
+    }
+    r->model_at = (size_t)(found.model_raw.p - r->body);
+    r->model_n = found.model_raw.n;
+    r->route = topology_find(&r->server->topology, (struct slice){found.model, found.model_n});
+    if (r->route == NULL) {
+        r->model_name = mem_dup_slice((struct slice){found.model, found.model_n});
+        request_finish(r, OUTCOME_ROUTE_NOT_FOUND, NULL);
+        return false;
+    }
+    (void)topology_ref(r->route);
+    metrics_add(r->route->active_downstream, 1);
+    return true;
+}
+
+static void request_enqueue(struct request *r)
+{
+    struct model *m = r->route->model;
+
+    if (m->n_usable == 0) {
+        request_finish(r, OUTCOME_NO_POD, NULL);
+        return;
+    }
+    if (boostq_len(&m->q) >= (size_t)r->server->config->queue_max_requests) {
+        request_finish(r, OUTCOME_QUEUE_FULL, NULL);
+        return;
+    }
+    request_enter(r, REQUEST_QUEUED);
+    r->queued_us = request_now(r);
+    m->queued_bytes += r->body_n;
+    sched_enqueue(&r->server->sched, m, &r->admit);
+    request_log_queue(r, "session boost: queued");
+}
+
+void request_ready(struct request *r)
+{
+    r->body_us = request_now(r);
+    r->body = client_take_body(r->client, &r->body_n);
+    if (r->unsupported != NULL)
+        request_finish(r, OUTCOME_UNSUPPORTED, r->unsupported);
+    else if (r->body_n == 0)
+        request_finish(r, OUTCOME_NO_MODEL, "the request has no body: send a JSON object with a \"model\"");
+    else if (request_find_model(r))
+        request_enqueue(r);
+}
+
+/* ---- leaving the queue ---- */
+
+static void request_take_pod(struct request *r, struct pod *pod)
+{
+    r->pod = pod_ref(pod);
+    r->route->in_flight++;
+}
+
+static void request_left_queue(struct request *r)
+{
+    struct topology_route *route = r->route;
+    const int64_t wait_us = request_now(r) - r->queued_us;
+
+    route->model->queued_bytes -= r->body_n;
+    route->recent_wait_us += (wait_us - route->recent_wait_us) / 8;
+    if (r->server->config->enable_session_boost)
+        metrics_observe(route->queue_duration, request_seconds(wait_us));
+}
+
+static void request_on_admitted(struct admit_item *item, struct pod *pod)
+{
+    struct request *r = CONTAINER_OF(item, struct request, admit);
+
+    request_left_queue(r);
+    request_take_pod(r, pod);
+    if (r->admitted_us == 0)
+        r->admitted_us = request_now(r);
+    if (r->server->config->enable_session_boost && item->queue.boosted)
+        metrics_observe(r->route->overtakes, item->queue.overtaken);
+    request_log_queue(r, "session boost: dequeued");
+    request_start_attempt(r, false);
+}
+
+static void request_on_expired(struct admit_item *item)
+{
+    struct request *r = CONTAINER_OF(item, struct request, admit);
+
+    request_left_queue(r);
+    request_log_queue(r, "session boost: timed out in the queue");
+    request_finish(r, OUTCOME_QUEUE_TIMEOUT, NULL);
+}
+
+static void request_on_vanished(struct admit_item *item)
+{
+    struct request *r = CONTAINER_OF(item, struct request, admit);
+
+    request_left_queue(r);
+    request_log_queue(r, "session boost: abandoned, its model was removed");
+    request_finish(r, OUTCOME_ROUTE_NOT_FOUND, "route not found: the model was removed while the request waited");
+}
+
+const struct sched_ops request_sched_ops = {request_on_admitted, request_on_expired, request_on_vanished};
+
+/* ---- attempts ---- */
+
+static void request_give_back_slot(struct request *r)
+{
+    struct pod *pod = r->pod;
+
+    if (pod == NULL)
+        return;
+    r->pod = NULL;
+    r->route->in_flight--;
+    sched_release(&r->server->sched, pod, r->connected);
+    pod_unref(pod);
+    topology_pod_idle(&r->server->topology);
+}
+
+/* No connection to the pod could be made: the one place that decides where the request goes now. */
+static void request_next_pod(struct request *r, const char *why)
+{
+    struct pod *failed = pod_ref(r->pod), *next = NULL;
+    enum admit_retry retry;
+
+    log_warn("cannot connect to a pod", LOG_STR("req", r->id), LOG_STR("model", r->route->model_name),
+             LOG_STR("pod", failed->name), LOG_STR("state", request_state_name(r->state)), LOG_STR("error", why));
+    topology_connect_failed(&r->server->topology, failed);
+    request_give_back_slot(r);
+    retry = sched_retry(&r->server->sched, r->route->model, &r->admit, failed, &next);
+    pod_unref(failed);
+    switch (retry) {
+    case ADMIT_RETRY_NOW:
+        request_take_pod(r, next);
+        request_start_attempt(r, false);
+        break;
+    case ADMIT_RETRY_QUEUED:
+        request_enter(r, REQUEST_QUEUED);
+        r->route->model->queued_bytes += r->body_n;
+        request_log_queue(r, "session boost: queued again, its pod could not be reached");
+        break;
+    case ADMIT_RETRY_NONE:
+        request_finish(r, OUTCOME_CONNECT_FAILED, NULL);
+        break;
+    }
+}
+
+/* ---- sending ---- */
+
+/* The parts of the request for this pod: line, Host and length, the client's fields, body with the model's value replaced where
+ * the pods know it by another name. Returns how many. */
+static unsigned request_parts(struct request *r, struct iovec iov[CONN_BORROWED_MAX])
+{
+    const char *value = r->route->upstream_value;
+    const struct slice head = buf_slice(&r->head);
+    const size_t value_n = value != NULL ? strlen(value) : 0, after = r->model_at + r->model_n;
+    const size_t length = value != NULL ? r->body_n - r->model_n + value_n : r->body_n;
+    char *base = (char *)(uintptr_t)head.p;
+    size_t fields_n;
+
+    if (r->pod_fields == NULL)
+        r->pod_fields = mem_alloc(HEADERS_POD_FIELDS_MAX + value_n);
+    fields_n = headers_pod_fields(r->pod_fields, slice_of(r->pod->name), (int64_t)length);
+    iov[0] = (struct iovec){base, r->line_bytes};
+    iov[1] = (struct iovec){r->pod_fields, fields_n};
+    iov[2] = (struct iovec){base + r->line_bytes, head.n - r->line_bytes};
+    if (value == NULL) {
+        iov[3] = (struct iovec){r->body, r->body_n};
+        return 4;
+    }
+    /* A copy: a reload may replace the route's value while this is being sent. */
+    memcpy(r->pod_fields + HEADERS_POD_FIELDS_MAX, value, value_n);
+    iov[3] = (struct iovec){r->body, r->model_at};
+    iov[4] = (struct iovec){r->pod_fields + HEADERS_POD_FIELDS_MAX, value_n};
+    iov[5] = (struct iovec){r->body + after, r->body_n - after};
+    return 6;
+}
+
+static void request_on_connected(void *arg)
+{
+    struct request *r = arg;
+
+    r->connected = true;
+    topology_connected(&r->server->topology, r->pod);
+    request_enter(r, conn_pending(&r->upstream->conn) > 0 ? REQUEST_SEND : REQUEST_HEAD);
+}
+
+static void request_on_sent(void *arg)
+{
+    struct request *r = arg;
+
+    if (r->state == REQUEST_SEND)
+        request_enter(r, REQUEST_HEAD);
+}
+
+static void request_drop_sent(struct request *r)
+{
+    buf_free(&r->head);
+    mem_free(r->body);
+    mem_free(r->pod_fields);
+    client_release_held(&r->server->client_rules, r->body_n);
+    r->body = r->pod_fields = NULL;
+    r->body_n = 0;
+}
+
+/* ---- the answer ---- */
+
+static void request_read_answer_head(struct request *r, const struct http1_head *head)
+{
+    r->upstream_status = r->status = head->status;
+    r->head_us = request_now(r);
+    r->until_close = head->framing == HTTP1_UNTIL_CLOSE;
+    r->event_stream = headers_is_event_stream(http1_find(head, HEADER_CONTENT_TYPE));
+    request_enter(r, REQUEST_STREAM);
+}
+
+/* The pod's framing where the client can have it; else what its version allows. */
+static enum http1_framing request_framing(const struct request *r, const struct http1_head *head)
+{
+    if (head->framing == HTTP1_NO_BODY || head->framing == HTTP1_SIZED)
+        return head->framing;
+    return r->minor >= 1 ? HTTP1_CHUNKED : HTTP1_UNTIL_CLOSE;
+}
+
+static bool request_answer_head(struct request *r, const struct http1_head *head, struct buf *out)
+{
+    const enum http1_framing framing = request_framing(r, head);
+    const bool keep = client_may_keep(r->client, framing);
+    const struct headers_response h = {
+        .head = head,
+        .request_id = slice_of(r->id),
+        .client_minor = r->minor,
+        .keep_alive = keep,
+        .framing = framing,
+        .content_length = head->content_length,
+        .has_length = framing == HTTP1_NO_BODY && http1_find(head, HEADER_CONTENT_LENGTH).p != NULL,
+    };
+
+    client_begin(r->client, framing, keep);
+    return headers_response_block(out, &h);
+}
+
+/* Is the answer whole? Until-close framing cannot tell, but an event stream ends with [DONE]. */
+static bool request_is_whole(const struct request *r)
+{
+    return !(r->until_close && r->event_stream) || r->sse.done;
+}
+
+/* The turn is complete: the session's next turn is boosted from now on, before the client sees the last byte and before the slot
+ * is given back. */
+static void request_mark(struct request *r)
+{
+    if (r->status < 200 || r->status > 299 || r->client->conn.broken || r->admit.queue.session.n == 0)
+        return;
+    boostq_mark(&r->route->model->q, r->admit.queue.session, r->pod->id, request_now(r));
+    sched_kick(&r->server->sched);
+}
+
+static void request_note_body(struct request *r, const struct upstream_data *d)
+{
+    if (d->n_spans == 0)
+        return;
+    if (r->first_byte_us == 0)
+        r->first_byte_us = request_now(r);
+    for (unsigned i = 0; r->event_stream && i < d->n_spans; i++)
+        openai_sse_feed(&r->sse, d->spans[i]);
+}
+
+static void request_relay(struct request *r, const struct upstream_data *d, struct slice head)
+{
+    bool whole = false;
+
+    request_note_body(r, d);
+    if (d->end) {
+        whole = request_is_whole(r);
+        r->upstream = NULL;
+        if (whole)
+            request_mark(r);
+    }
+    if (!client_send(r->client, head, d->spans, d->n_spans, whole)) {
+        request_finish(r, OUTCOME_CLIENT_GONE, NULL);
+    } else if (d->end && whole) {
+        request_finish(r, r->status >= 400 ? OUTCOME_POD_ERROR_STATUS : OUTCOME_OK, NULL);
+    } else if (d->end) {
+        request_finish(r, OUTCOME_POD_RESET, "the event stream ended without data: [DONE]");
+    } else if (client_pending(r->client) > CLIENT_HIGH_BYTES) {
+        r->paused = true;
+        upstream_pause(r->upstream, true);
+    }
+}
+
+static void request_on_data(void *arg, const struct upstream_data *d)
+{
+    struct request *r = arg;
+    struct buf head;
+
+    if (d->head == NULL) {
+        request_relay(r, d, (struct slice){NULL, 0});
+        return;
+    }
+    buf_init(&head, UPSTREAM_MAX_HEAD + REQUEST_HEAD_EXTRA);
+    request_read_answer_head(r, d->head);
+    if (request_answer_head(r, d->head, &head)) {
+        /* Nothing can be sent again from here, so what was sent need not be kept. */
+        if (d->end || conn_pending(&r->upstream->conn) == 0)
+            request_drop_sent(r);
+        request_relay(r, d, buf_slice(&head));
+    } else {
+        r->status = 0;
+        request_finish(r, OUTCOME_POD_PROTOCOL, "the head of the pod's answer is too large");
+    }
+    buf_free(&head);
+}
+
+static enum outcome request_failure_outcome(enum upstream_failure f)
+{
+    switch (f) {
+    case UPSTREAM_PROTOCOL:
+        return OUTCOME_POD_PROTOCOL;
+    case UPSTREAM_HEAD_TIMEOUT:
+        return OUTCOME_POD_HEAD_TIMEOUT;
+    case UPSTREAM_BODY_TIMEOUT:
+        return OUTCOME_POD_BODY_TIMEOUT;
+    case UPSTREAM_CONNECT:
+    case UPSTREAM_STALE:
+    case UPSTREAM_RESET:
+        break;
+    }
+    return OUTCOME_POD_RESET;
+}
+
+static void request_on_failed(void *arg, enum upstream_failure f, const char *why)
+{
+    struct request *r = arg;
+
+    r->upstream = NULL;
+    if (f == UPSTREAM_CONNECT) {
+        request_next_pod(r, why);
+    } else if (f == UPSTREAM_STALE && !r->stale_retried) {
+        r->stale_retried = true;
+        metrics_inc(METRIC_STALE_RETRIES, r->pod->name);
+        request_start_attempt(r, true);
+    } else {
+        r->closed_by = "pod";
+        r->closed_in = r->state;
+        log_warn("a pod failed a request", LOG_STR("req", r->id), LOG_STR("model", r->route->model_name),
+                 LOG_STR("pod", r->pod->name), LOG_STR("state", request_state_name(r->state)), LOG_STR("error", why));
+        request_finish(r, request_failure_outcome(f), NULL);
+    }
+}
+
+static void request_start_attempt(struct request *r, bool fresh)
+{
+    static const struct upstream_ops ops = {request_on_connected, request_on_sent, request_on_data, request_on_failed};
+    struct iovec iov[CONN_BORROWED_MAX];
+    const struct upstream_request u = {
+        .iov = iov,
+        .n_iov = request_parts(r, iov),
+        .fresh = fresh,
+        .head_request = r->head_only,
+        .head_timeout_us = r->route->timeout_us,
+        .rules = &r->server->upstream_rules,
+        .ops = &ops,
+        .arg = r,
+    };
+
+    if (!fresh)
+        r->attempts++; /* a retry after a stale connection is the same attempt */
+    r->connected = false;
+    r->sent_us = request_now(r);
+    r->upstream = upstream_send(r->pod->upstream, &u);
+    if (r->upstream == NULL) {
+        request_enter(r, REQUEST_CONNECT);
+        request_next_pod(r, "no socket");
+        return;
+    }
+    if (r->upstream->conn.connecting) {
+        request_enter(r, REQUEST_CONNECT);
+        return;
+    }
+    r->connected = true;
+    request_enter(r, conn_pending(&r->upstream->conn) > 0 ? REQUEST_SEND : REQUEST_HEAD);
+}
+
+/* ---- clients ---- */
+
+void request_client_gone(struct request *r, enum client_loss loss)
+{
+    r->client = NULL;
+    if (r->state == REQUEST_QUEUED)
+        request_log_queue(r, "session boost: abandoned, the client left");
+    request_finish(r, loss == CLIENT_LOSS_STALLED ? OUTCOME_CLIENT_STALLED : OUTCOME_CLIENT_GONE, NULL);
+}
+
+void request_client_drained(struct request *r)
+{
+    if (!r->paused)
+        return;
+    r->paused = false;
+    upstream_pause(r->upstream, false);
+}
+
+/* ---- the end ---- */
+
+static int64_t request_retry_after_s(const struct request *r)
+{
+    const int64_t s = r->route != NULL ? (r->route->recent_wait_us + US_PER_S - 1) / US_PER_S : 1;
+
+    return s < 1 ? 1 : s > REQUEST_RETRY_AFTER_MAX_S ? REQUEST_RETRY_AFTER_MAX_S : s;
+}
+
+static const char *request_message(const struct request *r)
+{
+    return r->why != NULL ? r->why : outcome_info(r->outcome)->text;
+}
+
+/* An answer of our own, when nothing of a pod's has been sent. */
+static bool request_answer_error(struct request *r)
+{
+    const struct outcome_info *info = outcome_info(r->outcome);
+    char extra[64] = "";
+    struct buf body;
+    bool ok;
+
+    if (info->status == 429 || r->outcome == OUTCOME_QUEUE_TIMEOUT)
+        snprintf(extra, sizeof extra, "Retry-After: %lld\r\n", (long long)request_retry_after_s(r));
+    buf_init(&body, REQUEST_ERROR_BODY_MAX);
+    ok = openai_error(&body, slice_of(request_message(r)), info->type, info->name);
+    r->status = info->status;
+    ok = ok && reply_send(r->client, &(struct reply){info->status, "application/json", buf_slice(&body),
+                                                     slice_of(r->id), extra, r->head_only});
+    buf_free(&body);
+    return ok;
+}
+
+/* A stream that was cut says so before its unclean end. */
+static bool request_answer_broken(struct request *r)
+{
+    const struct outcome_info *info = outcome_info(r->outcome);
+    struct buf event;
+    bool ok = true;
+
+    if (!r->event_stream || info->type == NULL)
+        return true;
+    buf_init(&event, REQUEST_ERROR_BODY_MAX);
+    if (openai_error_event(&event, r->sse.inside_event, slice_of(request_message(r)), info->type, info->name)) {
+        const struct slice span = buf_slice(&event);
+
+        ok = client_send(r->client, (struct slice){NULL, 0}, &span, 1, false);
+    }
+    buf_free(&event);
+    return ok;
+}
+
+/* Returns whether the answer is complete, so that the connection may live on. */
+static bool request_answer(struct request *r)
+{
+    if (r->client == NULL)
+        return false;
+    if (r->outcome == OUTCOME_OK || r->outcome == OUTCOME_POD_ERROR_STATUS || r->outcome == OUTCOME_LOCAL)
+        return true;
+    if (outcome_info(r->outcome)->type == NULL)
+        return false;
+    if (r->status == 0)
+        return request_answer_error(r);
+    if (!request_answer_broken(r))
+        r->client->conn.broken = true;
+    return false;
+}
+
+static const char *request_path_label(struct slice path)
+{
+    static const char *const known[] = {"/v1/chat/completions",   "/v1/completions",          "/v1/embeddings",
+                                        "/v1/responses",          "/v1/messages",             "/v1/models",
+                                        "/v1/rerank",             "/v1/score",                "/v1/images/generations",
+                                        "/v1/audio/transcriptions", "/v1/audio/translations", "/v1/audio/speech"};
+
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (slice_eq(path, slice_of(known[i])))
+            return known[i];
+    return "other";
+}
+
+static void request_count(const struct request *r)
+{
+    const struct topology_route *route = r->route;
+    const char *model = route != NULL ? route->model_name : "unknown";
+    const char *path = request_path_label(headers_path(slice_of(r->target)));
+    const char *upstream_model = route != NULL && route->upstream_model != NULL ? route->upstream_model : model;
+    const int64_t end_us = r->end_us;
+    char status[12];
+
+    snprintf(status, sizeof status, "%u", r->status != 0 ? r->status : outcome_info(r->outcome)->status);
+    if (route == NULL)
+        upstream_model = "none";
+    const struct slice labels[] = {slice_of(model),
+                                   slice_of(path),
+                                   slice_of(status),
+                                   slice_of(outcome_info(r->outcome)->name),
+                                   slice_of(route != NULL ? route->name : "none"),
+                                   slice_of(route != NULL ? "model_server" : "unresolved"),
+                                   slice_of(route != NULL ? route->server_name : "none"),
+                                   slice_of(upstream_model)};
+    const struct slice duration[] = {labels[0], labels[1], labels[2], labels[4], labels[5], labels[6], labels[7]};
+
+    metrics_add(metrics_series(METRIC_REQUESTS, labels), 1);
+    metrics_observe(metrics_series(METRIC_REQUEST_DURATION, duration), request_seconds(end_us - r->received_us));
+    if (r->first_byte_us == 0 || route == NULL)
+        return;
+    metrics_observe(metrics_series(METRIC_PREFILL_DURATION, labels), request_seconds(r->first_byte_us - r->sent_us));
+    metrics_observe(metrics_series(METRIC_DECODE_DURATION, labels), request_seconds(end_us - r->first_byte_us));
+    metrics_observe(route->ttft[r->admit.queue.boosted], request_seconds(r->first_byte_us - r->received_us));
+}
+
+static const char *request_origin(const struct request *r)
+{
+    switch (r->outcome) {
+    case OUTCOME_OK:
+    case OUTCOME_LOCAL:
+        return NULL;
+    case OUTCOME_POD_ERROR_STATUS:
+    case OUTCOME_POD_PROTOCOL:
+    case OUTCOME_POD_RESET:
+    case OUTCOME_POD_HEAD_TIMEOUT:
+    case OUTCOME_POD_BODY_TIMEOUT:
+    case OUTCOME_CONNECT_FAILED:
+        return "upstream";
+    case OUTCOME_CLIENT_GONE:
+    case OUTCOME_CLIENT_STALLED:
+        return "client";
+    default:
+        return "router";
+    }
+}
+
+static int64_t request_span_us(int64_t from_us, int64_t to_us)
+{
+    return from_us != 0 && to_us > from_us ? to_us - from_us : 0;
+}
+
+static void request_fill_entry(const struct request *r, struct accesslog_entry *e)
+{
+    const struct topology_route *route = r->route;
+    const bool failed = request_origin(r) != NULL;
+
+    *e = (struct accesslog_entry){
+        .wall_us = clock_wall_us() - (r->end_us - r->received_us),
+        .method = slice_of(r->method),
+        .path = headers_path(slice_of(r->target)),
+        .protocol = r->minor == 0 ? SLICE("HTTP/1.0") : SLICE("HTTP/1.1"),
+        .status = r->status != 0 ? r->status : outcome_info(r->outcome)->status,
+        .error_type = failed ? outcome_info(r->outcome)->name : NULL,
+        .error_message = slice_of(failed ? request_message(r) : NULL),
+        .model_name = slice_of(route != NULL ? route->model_name : r->model_name),
+        .request_id = slice_of(r->id),
+        .upstream_status = r->upstream_status,
+        .upstream_attempts = r->attempts,
+        .error_origin = request_origin(r),
+        .total_us = r->end_us - r->received_us,
+        .request_us = request_span_us(r->received_us, r->body_us),
+        .upstream_us = request_span_us(r->admitted_us, r->head_us != 0 ? r->head_us : r->end_us),
+        .response_us = request_span_us(r->head_us, r->end_us),
+        .queue_us = r->queued_us == 0 ? -1 : request_span_us(r->queued_us, r->admitted_us != 0 ? r->admitted_us : r->end_us),
+        .ttft_us = r->first_byte_us == 0 ? -1 : r->first_byte_us - r->received_us,
+        .session = r->admit.queue.session,
+        .has_queue = r->queued_us != 0 && r->server->config->enable_session_boost,
+        .boosted = r->admit.queue.boosted,
+        .overtaken = r->admit.queue.overtaken,
+        .closed_by = r->closed_by,
+        .closed_phase = r->closed_by != NULL ? request_state_name(r->closed_in) : NULL,
+    };
+    if (route != NULL) {
+        e->model_route = slice_of(route->name);
+        e->model_server = e->backend_name = slice_of(route->server_name);
+        e->backend_type = "model_server";
+        e->upstream_model = slice_of(route->upstream_model != NULL ? route->upstream_model : route->model_name);
+        e->selected_pod = slice_of(r->pod != NULL ? r->pod->name : NULL);
+    }
+}
+
+static void request_access_log(struct request *r)
+{
+    struct accesslog_entry e;
+    struct buf line;
+    bool ok;
+
+    /* No request line, no access log line. */
+    if (!r->server->config->access_log_enabled || r->target[0] == '\0')
+        return;
+    buf_init(&line, ACCESSLOG_LINE_MAX);
+    request_fill_entry(r, &e);
+    ok = r->server->config->access_log_format == 1 ? accesslog_json(&line, &e) : accesslog_text(&line, &e);
+    if (ok)
+        log_sink_write(&r->server->access, buf_slice(&line));
+    else
+        r->server->access.dropped++;
+    buf_free(&line);
+}
+
+static void request_free(struct loop_grave *g)
+{
+    struct request *r = CONTAINER_OF(g, struct request, grave);
+
+    mem_free(r->id);
+    mem_free(r->method);
+    mem_free(r->target);
+    mem_free(r->session);
+    mem_free(r->model_name);
+    mem_free(r);
+}
+
+static void request_note_closer(struct request *r)
+{
+    if (r->outcome == OUTCOME_CLIENT_GONE || r->outcome == OUTCOME_CLIENT_STALLED) {
+        metrics_inc(METRIC_CLIENT_ABORTS, request_state_name(r->state));
+        r->closed_by = "client";
+    } else if (r->outcome == OUTCOME_SHUTDOWN) {
+        r->closed_by = "router";
+    } else {
+        return;
+    }
+    r->closed_in = r->state;
+}
+
+/* Out of the queue, off the pod. */
+static void request_let_go(struct request *r)
+{
+    if (r->state == REQUEST_QUEUED && r->admit.queue.where != BOOSTQ_OUT) {
+        sched_cancel(&r->server->sched, r->route->model, &r->admit);
+        request_left_queue(r);
+    }
+    if (r->upstream != NULL)
+        upstream_cancel(r->upstream);
+    r->upstream = NULL;
+}
+
+void request_finish(struct request *r, enum outcome o, const char *why)
+{
+    struct client *c = r->client;
+    struct server *s = r->server;
+    bool clean;
+
+    if (r->state == REQUEST_DONE)
+        return;
+    r->outcome = o;
+    r->why = why;
+    r->end_us = request_now(r);
+    request_note_closer(r);
+    clean = request_answer(r);
+    request_let_go(r);
+    request_access_log(r);
+    request_count(r);
+    request_enter(r, REQUEST_DONE);
+    request_give_back_slot(r);
+    request_drop_sent(r);
+    if (r->route != NULL) {
+        metrics_add(r->route->active_downstream, -1);
+        topology_unref(&s->topology, r->route);
+    }
+    list_del(&r->link);
+    s->n_requests--;
+    r->client = NULL;
+    loop_bury(s->loop, &r->grave, request_free);
+    server_check_idle(s);
+    if (c != NULL)
+        client_end(c, clean);
+}

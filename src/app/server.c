@@ -1,0 +1,348 @@
+/* Start, reload, drain, stop. */
+#include "server.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "admin.h"
+#include "clock.h"
+#include "front.h"
+#include "mem.h"
+#include "metrics.h"
+#include "request.h"
+
+/* Descriptors that are not client or pod connections: listeners, logs, epoll, scrapes, DNS. */
+#define SERVER_RESERVED_FDS 160
+#define SERVER_MAX_FDS      (1024 * 1024)
+
+/* ---- configuration -> what is in force ---- */
+
+void server_log_report(const struct config_report *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        if (r->problems[i].fatal)
+            log_error("configuration", LOG_STR("problem", r->problems[i].text));
+        else
+            log_warn("configuration", LOG_STR("problem", r->problems[i].text));
+    }
+}
+
+static size_t server_raise_fd_limit(void)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_NOFILE, &r) < 0)
+        return 1024;
+    if (r.rlim_max > SERVER_MAX_FDS)
+        r.rlim_max = SERVER_MAX_FDS;
+    if (r.rlim_cur < r.rlim_max) {
+        r.rlim_cur = r.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &r) < 0 && getrlimit(RLIMIT_NOFILE, &r) < 0)
+            return 1024;
+    }
+    return (size_t)r.rlim_cur;
+}
+
+/* Each client may need a connection to a pod. */
+static void server_set_max_clients(struct server *s)
+{
+    const size_t fds = server_raise_fd_limit();
+    const size_t possible = fds > SERVER_RESERVED_FDS + 2 ? (fds - SERVER_RESERVED_FDS) / 2 : 1;
+    const size_t wanted = (size_t)s->config->max_connections;
+
+    s->max_clients = wanted > 0 ? wanted : possible;
+    if (wanted > possible)
+        log_warn("MAX_CONNECTIONS is more than the limit of open files allows", LOG_INT("max_connections", wanted),
+                 LOG_INT("open_files", fds), LOG_INT("enough_for", possible));
+}
+
+static void server_set_rules(struct server *s)
+{
+    const struct config *c = s->config;
+    struct client_rules *r = &s->client_rules;
+
+    log_init((enum log_level)c->log_level, (enum log_format)c->log_format);
+    r->max_head_bytes = (size_t)c->max_header_bytes;
+    r->max_body_bytes = (uint64_t)c->max_body_bytes;
+    r->max_held_bytes = (uint64_t)c->queue_max_bytes;
+    r->header_timeout_us = c->client_header_timeout_us;
+    r->body_timeout_us = c->client_body_timeout_us;
+    r->idle_timeout_us = c->client_idle_timeout_us;
+    r->write_timeout_us = c->client_write_timeout_us;
+    s->admin_rules = *r;
+    s->admin_rules.held_bytes = 0;
+    s->admin_rules.closing = false;
+    s->upstream_rules = (struct upstream_rules){c->upstream_connect_timeout_us, c->upstream_body_timeout_us,
+                                                c->upstream_keepalive_us};
+    server_set_max_clients(s);
+}
+
+/* ---- reload ---- */
+
+static void server_reload(struct server *s)
+{
+    struct config_report report = {0};
+    enum config_action action;
+    struct config *next = config_load(&s->inputs, &action, &report), *old = s->config;
+
+    log_sink_reopen(&s->access);
+    if (report.n_fatal == 0)
+        config_keep_restart_options(next, old, &report);
+    server_log_report(&report);
+    if (report.n_fatal > 0) {
+        log_error("reload refused: the running configuration stays in force", LOG_INT("problems", report.n_fatal));
+        metrics_inc(METRIC_RELOADS, "refused");
+        config_free(next);
+    } else {
+        s->config = next;
+        server_set_rules(s);
+        topology_apply(&s->topology, next);
+        config_free(old);
+        metrics_inc(METRIC_RELOADS, "ok");
+        log_info("reloaded", LOG_INT("model_servers", next->n_servers), LOG_INT("model_routes", next->n_routes));
+    }
+    config_report_free(&report);
+}
+
+/* ---- drain ---- */
+
+static void server_stop(struct server *s)
+{
+    log_info("stopped", LOG_INT("requests_cut", s->cut),
+             LOG_MS("drain_ms", s->draining ? loop_now_us(s->loop) - s->drain_us : 0));
+    loop_stop(s->loop);
+}
+
+/* What is left is cut: streams get their error event, queued requests a 503. */
+static void server_cut(struct server *s)
+{
+    s->cut = s->n_requests;
+    LIST_EACH_SAFE (it, &s->requests)
+        request_finish(LIST_ITEM(it, struct request, link), OUTCOME_SHUTDOWN, NULL);
+    if (s->cut > 0)
+        log_warn("drain ended with requests left; they were cut", LOG_INT("requests_cut", s->cut));
+    server_stop(s);
+}
+
+static void server_close_idle_clients(struct server *s)
+{
+    LIST_EACH_SAFE (it, &s->clients)
+        client_close_idle(LIST_ITEM(it, struct client, link));
+}
+
+static void server_on_check_idle(struct loop_task *t)
+{
+    struct server *s = CONTAINER_OF(t, struct server, check_idle);
+
+    if (s->n_requests > 0 || s->loop->stopped)
+        return;
+    server_close_idle_clients(s);
+    if (s->n_clients == 0)
+        server_stop(s);
+}
+
+void server_check_idle(struct server *s)
+{
+    if (s->drain_delay_over)
+        loop_defer(s->loop, &s->check_idle);
+}
+
+static void server_end_delay(struct server *s)
+{
+    s->drain_delay_over = true;
+    listener_close(&s->inference);
+    s->client_rules.closing = true;
+    server_close_idle_clients(s);
+    loop_timer_set(s->loop, &s->drain_timer, loop_now_us(s->loop) + s->config->drain_timeout_us);
+    server_check_idle(s);
+}
+
+static void server_on_drain_timer(struct wheel_timer *t)
+{
+    struct server *s = CONTAINER_OF(t, struct server, drain_timer);
+
+    if (s->drain_delay_over)
+        server_cut(s);
+    else
+        server_end_delay(s);
+}
+
+/* SIGTERM. README "Shutting down". */
+static void server_drain(struct server *s)
+{
+    if (s->draining) {
+        log_warn("second signal: ending at once", LOG_INT("requests", s->n_requests));
+        server_cut(s);
+        return;
+    }
+    s->draining = true;
+    s->drain_us = loop_now_us(s->loop);
+    log_info("draining", LOG_INT("requests", s->n_requests), LOG_MS("delay_ms", s->config->drain_delay_us),
+             LOG_MS("timeout_ms", s->config->drain_timeout_us));
+    if (s->config->drain_delay_us > 0)
+        loop_timer_set(s->loop, &s->drain_timer, s->drain_us + s->config->drain_delay_us);
+    else
+        server_end_delay(s);
+}
+
+bool server_ready(const struct server *s)
+{
+    return !s->draining && topology_ready(&s->topology);
+}
+
+/* ---- signals and the end of a turn ---- */
+
+static void server_on_signal(evutil_socket_t signal_number, short what, void *arg)
+{
+    struct server *s = arg;
+
+    (void)what;
+    if (signal_number == SIGHUP)
+        server_reload(s);
+    else
+        server_drain(s);
+}
+
+static bool server_watch_signals(struct server *s)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+
+    signal(SIGPIPE, SIG_IGN);
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        s->signals[i] = evsignal_new(s->loop->base, numbers[i], server_on_signal, s);
+        if (s->signals[i] == NULL || event_add(s->signals[i], NULL) < 0)
+            return false;
+    }
+    return true;
+}
+
+/* A slow log reader gets its lines at the latest with the next wheel tick; the log timer below keeps one coming. */
+#define SERVER_LOG_RETRY_US (50 * US_PER_MS)
+
+static void server_on_log_timer(struct wheel_timer *t)
+{
+    (void)t; /* the turn it causes ends with a flush */
+}
+
+static void server_on_turn_end(void *arg)
+{
+    struct server *s = arg;
+
+    log_sink_flush(log_sink());
+    log_sink_flush(&s->access);
+    if ((log_sink()->pending.len > 0 || s->access.pending.len > 0) && !wheel_pending(&s->log_timer))
+        loop_timer_set(s->loop, &s->log_timer, loop_now_us(s->loop) + SERVER_LOG_RETRY_US);
+}
+
+/* ---- start ---- */
+
+static bool server_listen(struct server *s, struct listener *l, const char *what, const char *bind, int64_t port,
+                          void (*on_accept)(struct listener *l, int fd, const struct sockaddr *from))
+{
+    char *error = NULL;
+
+    l->on_accept = on_accept;
+    l->arg = s;
+    if (!listener_open(l, s->loop, bind, (uint16_t)port, &error)) {
+        log_error("cannot start", LOG_STR("listener", what), LOG_STR("error", error));
+        mem_free(error);
+        return false;
+    }
+    log_info("listening", LOG_STR("listener", what), LOG_STR("bind", bind[0] == '\0' ? "*" : bind),
+             LOG_INT("port", l->port));
+    return true;
+}
+
+static bool server_listen_all(struct server *s)
+{
+    const struct config *c = s->config;
+
+    return server_listen(s, &s->metrics, "metrics", c->bind, c->metrics_port, admin_on_accept_metrics) &&
+           server_listen(s, &s->debug, "debug", "loopback", c->debug_port, admin_on_accept_debug) &&
+           server_listen(s, &s->inference, "inference", c->bind, c->port, front_on_accept);
+}
+
+static bool server_open_access_log(struct server *s)
+{
+    char *error = NULL;
+
+    if (log_sink_open(&s->access, s->config->access_log_output, &error))
+        return true;
+    log_error("cannot open the access log", LOG_STR("error", error));
+    mem_free(error);
+    return false;
+}
+
+static bool server_make_parts(struct server *s)
+{
+    s->loop = loop_new();
+    if (s->loop == NULL)
+        return false;
+    s->loop->on_turn_end = server_on_turn_end;
+    s->loop->on_turn_end_arg = s;
+    s->curl = curlev_new(s->loop);
+    s->discover = discover_new(s->loop);
+    return s->curl != NULL && s->discover != NULL && sched_init(&s->sched, s->loop, &request_sched_ops) &&
+           server_watch_signals(s);
+}
+
+bool server_start(struct server *s, const struct config_inputs *in, struct config *c)
+{
+    memset(s, 0, sizeof *s);
+    s->inputs = *in;
+    s->config = c;
+    list_init(&s->clients);
+    list_init(&s->admin_clients);
+    list_init(&s->requests);
+    wheel_timer_init(&s->drain_timer, server_on_drain_timer);
+    wheel_timer_init(&s->log_timer, server_on_log_timer);
+    loop_task_init(&s->check_idle, server_on_check_idle);
+    server_set_rules(s);
+    log_info("starting", LOG_STR("version", CONFIG_VERSION_TEXT), LOG_BOOL("session_boost", c->enable_session_boost));
+    if (!server_open_access_log(s))
+        return false;
+    if (!server_make_parts(s)) {
+        log_error("cannot start", LOG_STR("error", "the event loop, libcurl or the resolver could not be set up"));
+        return false;
+    }
+    metrics_set(metrics_series(METRIC_PROCESS_START_TIME, NULL), (double)clock_wall_us() / (double)US_PER_S);
+    topology_init(&s->topology, s->loop, s->curl, s->discover, &s->sched);
+    s->topology.on_promoted = request_promoted;
+    topology_apply(&s->topology, c);
+    return server_listen_all(s);
+}
+
+void server_run(struct server *s)
+{
+    loop_run(s->loop);
+}
+
+static void server_close_clients(struct list *clients)
+{
+    LIST_EACH_SAFE (it, clients)
+        client_close(LIST_ITEM(it, struct client, link));
+}
+
+void server_free(struct server *s)
+{
+    if (s->loop != NULL) {
+        listener_close(&s->inference);
+        listener_close(&s->metrics);
+        listener_close(&s->debug);
+        server_close_clients(&s->clients);
+        server_close_clients(&s->admin_clients);
+        loop_timer_cancel(s->loop, &s->drain_timer);
+        loop_timer_cancel(s->loop, &s->log_timer);
+        topology_free(&s->topology);
+        sched_free(&s->sched);
+        for (size_t i = 0; i < ARRAY_LEN(s->signals); i++)
+            if (s->signals[i] != NULL)
+                event_free(s->signals[i]);
+        discover_free(s->discover);
+        curlev_free(s->curl);
+        loop_free(s->loop);
+    }
+    log_sink_close(&s->access);
+    config_free(s->config);
+    metrics_reset();
+}

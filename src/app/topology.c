@@ -1,0 +1,466 @@
+/* Servers, routes and pods in force. Pods are found by name, so that a pod that two servers list, or that leaves and comes back
+ * while it still runs requests, is one pod with one in-flight count. */
+#include "topology.h"
+
+#include "log.h"
+#include "mem.h"
+#include "openai.h"
+
+/* ---- pods ---- */
+
+static void topology_on_fresh(struct pod *pod, void *arg)
+{
+    struct topology *t = arg;
+
+    (void)pod;
+    sched_kick(t->sched);
+}
+
+static void topology_on_scrape_failed(struct pod *pod, const char *why, bool first, void *arg)
+{
+    (void)arg;
+    metrics_inc(METRIC_POD_SCRAPES_FAILED, pod->name);
+    if (first)
+        log_warn("cannot read a pod's metrics; when its numbers are stale the in-flight limit alone decides",
+                 LOG_STR("pod", pod->name), LOG_STR("error", why));
+}
+
+static void topology_on_scrape_recovered(struct pod *pod, void *arg)
+{
+    (void)arg;
+    log_info("reading a pod's metrics again", LOG_STR("pod", pod->name));
+}
+
+static const struct scrape_ops topology_scrape_ops = {topology_on_fresh, topology_on_scrape_failed,
+                                                      topology_on_scrape_recovered};
+
+static struct topology_pod *topology_find_pod(const struct topology *t, const char *name)
+{
+    for (size_t i = 0; i < t->n_pods; i++)
+        if (strcmp(t->pods[i]->pod->name, name) == 0)
+            return t->pods[i];
+    return NULL;
+}
+
+static struct topology_pod *topology_add_pod(struct topology *t, const char *name)
+{
+    struct topology_pod *p = mem_zalloc(sizeof *p);
+
+    p->pod = pod_new(slice_of(name));
+    upstream_new(t->loop, p->pod);
+    t->pods = mem_array(t->pods, t->n_pods + 1, sizeof(struct topology_pod *));
+    t->pods[t->n_pods++] = p;
+    return p;
+}
+
+static void topology_start_scrape(struct topology *t, struct topology_pod *p, enum promtext_engine engine)
+{
+    if (p->scrape != NULL && p->engine == engine)
+        return;
+    scrape_free(p->scrape);
+    p->scrape = NULL;
+    p->engine = engine;
+    if (engine == PROMTEXT_NONE)
+        return;
+    p->scrape = scrape_new(t->loop, t->curl, p->pod, engine, &t->scrape_rules, &topology_scrape_ops, t);
+    if (p->scrape == NULL)
+        log_error("cannot start reading a pod's metrics", LOG_STR("pod", p->pod->name));
+}
+
+static struct topology_pod *topology_use_pod(struct topology *t, const struct discover_endpoint *e,
+                                             enum promtext_engine engine)
+{
+    struct topology_pod *p = topology_find_pod(t, e->name);
+
+    if (p == NULL)
+        p = topology_add_pod(t, e->name);
+    if (p->users++ == 0) {
+        p->pod->leaving = false;
+        log_info("pod in use", LOG_STR("pod", e->name));
+    }
+    upstream_set_address(p->pod->upstream, (const struct sockaddr *)&e->address, e->address_bytes);
+    topology_start_scrape(t, p, engine);
+    return p;
+}
+
+static void topology_drop_pod(struct topology *t, struct topology_pod *p)
+{
+    if (--p->users > 0)
+        return;
+    log_info("pod leaves: gets no new request, finishes what it runs", LOG_STR("pod", p->pod->name),
+             LOG_INT("in_flight", p->pod->in_flight));
+    p->pod->leaving = true;
+    scrape_free(p->scrape);
+    p->scrape = NULL;
+    upstream_close_idle(p->pod->upstream);
+    loop_defer(t->loop, &t->reap);
+}
+
+static void topology_free_pod(struct topology_pod *p)
+{
+    static const enum metric per_pod[] = {METRIC_POD_INFLIGHT, METRIC_POD_WAITING, METRIC_POD_RUNNING, METRIC_POD_KV_USAGE,
+                                          METRIC_POD_STALE,    METRIC_POD_ASIDE,   METRIC_POD_SCRAPES_FAILED,
+                                          METRIC_STALE_RETRIES, METRIC_CONNECT_FAILURES};
+    const struct slice label = slice_of(p->pod->name);
+
+    for (size_t i = 0; i < ARRAY_LEN(per_pod); i++)
+        metrics_drop(per_pod[i], &label);
+    scrape_free(p->scrape);
+    upstream_free(p->pod->upstream);
+    pod_unref(p->pod);
+    mem_free(p);
+}
+
+/* Pods that leave go when nobody else refers to them. */
+static void topology_on_reap(struct loop_task *task)
+{
+    struct topology *t = CONTAINER_OF(task, struct topology, reap);
+    size_t kept = 0;
+
+    for (size_t i = 0; i < t->n_pods; i++) {
+        struct topology_pod *p = t->pods[i];
+
+        if (p->users == 0 && p->pod->refs == 1)
+            topology_free_pod(p);
+        else
+            t->pods[kept++] = p;
+    }
+    t->n_pods = kept;
+}
+
+void topology_pod_idle(struct topology *t)
+{
+    loop_defer(t->loop, &t->reap);
+}
+
+void topology_connect_failed(struct topology *t, struct pod *p)
+{
+    metrics_inc(METRIC_CONNECT_FAILURES, p->name);
+    if (!pod_connect_failed(p, loop_now_us(t->loop)))
+        return;
+    log_warn("pod set aside: it cannot be connected to", LOG_STR("pod", p->name), LOG_MS("pause_ms", p->aside_pause_us),
+             LOG_INT("failures", p->connect_failures));
+    sched_refresh(t->sched);
+}
+
+void topology_connected(struct topology *t, struct pod *p)
+{
+    const bool was_aside = p->aside_until_us != 0;
+
+    pod_connect_succeeded(p);
+    if (was_aside)
+        sched_refresh(t->sched);
+}
+
+enum promtext_engine topology_engine(const struct topology *t, const struct pod *p)
+{
+    for (size_t i = 0; i < t->n_pods; i++)
+        if (t->pods[i]->pod == p)
+            return t->pods[i]->engine;
+    return PROMTEXT_NONE;
+}
+
+/* ---- servers ---- */
+
+static void topology_route_pods(struct topology *t, struct topology_route *r)
+{
+    const struct topology_server *s = r->server;
+    struct pod **pods = mem_array(NULL, s->n_pods + 1, sizeof(struct pod *));
+
+    for (size_t i = 0; i < s->n_pods; i++)
+        pods[i] = s->pods[i]->pod;
+    model_set_pods(r->model, pods, s->n_pods, loop_now_us(t->loop));
+    mem_free(pods);
+}
+
+/* New pods are taken before old ones are dropped: one that is in both sets never leaves. */
+static void topology_on_endpoints(const struct discover_endpoint *endpoints, size_t n, void *arg)
+{
+    struct topology_server *s = arg;
+    struct topology *t = s->topology;
+    struct topology_pod **old = s->pods;
+    const size_t n_old = s->n_pods;
+
+    s->pods = mem_array(NULL, n + 1, sizeof(struct topology_pod *));
+    for (s->n_pods = 0; s->n_pods < n; s->n_pods++)
+        s->pods[s->n_pods] = topology_use_pod(t, &endpoints[s->n_pods], s->spec->engine);
+    for (size_t i = 0; i < n_old; i++)
+        topology_drop_pod(t, old[i]);
+    mem_free(old);
+    for (size_t i = 0; i < t->n_routes; i++)
+        if (t->routes[i]->server == s)
+            topology_route_pods(t, t->routes[i]);
+    sched_kick(t->sched);
+}
+
+static bool topology_same_places(const struct config_server *a, const struct config_server *b)
+{
+    if (a->n_pods != b->n_pods || (a->dns == NULL) != (b->dns == NULL))
+        return false;
+    if (a->dns != NULL && strcmp(a->dns, b->dns) != 0)
+        return false;
+    for (size_t i = 0; i < a->n_pods; i++)
+        if (strcmp(a->pods[i], b->pods[i]) != 0)
+            return false;
+    return a->engine == b->engine;
+}
+
+static void topology_discover(struct topology_server *s)
+{
+    const struct discover_spec spec = {s->name, s->spec->pods, s->spec->n_pods, s->spec->dns};
+    struct discover_source *old = s->source;
+
+    s->source = discover_add(s->topology->discover, &spec, topology_on_endpoints, s);
+    discover_remove(old);
+}
+
+static struct topology_server *topology_find_server(const struct topology *t, const char *name)
+{
+    for (size_t i = 0; i < t->n_servers; i++)
+        if (strcmp(t->servers[i]->name, name) == 0)
+            return t->servers[i];
+    return NULL;
+}
+
+static struct topology_server *topology_apply_server(struct topology *t, struct config_server *spec)
+{
+    struct topology_server *s = topology_find_server(t, spec->name);
+    const struct config_server *before = s != NULL ? s->spec : NULL;
+
+    if (s == NULL) {
+        s = mem_zalloc(sizeof *s);
+        s->topology = t;
+        s->name = mem_strdup(spec->name);
+        t->servers = mem_array(t->servers, t->n_servers + 1, sizeof(struct topology_server *));
+        t->servers[t->n_servers++] = s;
+    }
+    s->kept = true;
+    s->spec = spec;
+    if (before == NULL || !topology_same_places(before, spec))
+        topology_discover(s);
+    return s;
+}
+
+static void topology_free_server(struct topology_server *s)
+{
+    discover_remove(s->source);
+    for (size_t i = 0; i < s->n_pods; i++)
+        topology_drop_pod(s->topology, s->pods[i]);
+    mem_free(s->pods);
+    mem_free(s->name);
+    mem_free(s);
+}
+
+static void topology_drop_servers(struct topology *t)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < t->n_servers; i++) {
+        if (t->servers[i]->kept)
+            t->servers[kept++] = t->servers[i];
+        else
+            topology_free_server(t->servers[i]);
+    }
+    t->n_servers = kept;
+}
+
+/* ---- routes ---- */
+
+static void topology_rules(const struct config *c, struct boostq_rules *q, struct pod_rules *p)
+{
+    *q = (struct boostq_rules){
+        .boost = c->enable_session_boost,
+        .prefer_warm = c->session_sticky == 1,
+        .sticky = c->session_sticky == 1 && c->session_sticky_wait_us > 0,
+        .sticky_wait_us = c->session_sticky_wait_us,
+        .timeout_us = c->enable_session_boost ? c->session_boost_timeout_us : 0,
+        .max_overtakes = (unsigned)c->session_boost_max_overtakes,
+        .max_sessions = (size_t)c->session_boost_max_sessions,
+    };
+    *p = (struct pod_rules){
+        .gated = c->enable_session_boost,
+        .inflight_limit = (unsigned)c->session_boost_inflight_per_pod,
+        .grace_us = c->session_boost_grace_period_us,
+        .stale_us = 3 * c->metrics_scrape_interval_us,
+    };
+}
+
+static void topology_route_series(struct topology_route *r)
+{
+    const struct slice model = slice_of(r->model_name);
+
+    r->active_downstream = metrics_series(METRIC_ACTIVE_DOWNSTREAM, &model);
+    r->queue_duration = metrics_series(METRIC_QUEUE_DURATION, &model);
+    r->overtakes = metrics_series(METRIC_QUEUE_OVERTAKES, &model);
+    r->ttft[0] = metrics_series(METRIC_TTFT, (const struct slice[]){model, SLICE("false")});
+    r->ttft[1] = metrics_series(METRIC_TTFT, (const struct slice[]){model, SLICE("true")});
+}
+
+static void topology_set_text(char **to, const char *text)
+{
+    char *copy = text != NULL ? mem_strdup(text) : NULL;
+
+    mem_free(*to);
+    *to = copy;
+}
+
+static char *topology_json_string(const char *text)
+{
+    struct buf b;
+    char *value;
+
+    if (text == NULL)
+        return NULL;
+    buf_init(&b, 8 * OPENAI_MODEL_MAX);
+    value = openai_model_value(&b, slice_of(text)) ? mem_dup_slice(buf_slice(&b)) : NULL;
+    buf_free(&b);
+    return value;
+}
+
+static struct topology_route *topology_new_route(struct topology *t, const char *model_name,
+                                                 const struct boostq_rules *rules)
+{
+    struct topology_route *r = mem_zalloc(sizeof *r);
+
+    r->model_name = mem_strdup(model_name);
+    r->model = model_new(model_name, rules);
+    r->model->owner = r;
+    r->model->q.on_promoted = t->on_promoted;
+    r->refs = 1;
+    topology_route_series(r);
+    admit_add_model(&t->sched->admit, r->model);
+    t->routes = mem_array(t->routes, t->n_routes + 1, sizeof(struct topology_route *));
+    t->routes[t->n_routes++] = r;
+    return r;
+}
+
+static void topology_apply_route(struct topology *t, const struct config *c, const struct config_route *spec,
+                                 const struct boostq_rules *rules)
+{
+    const struct config_server *server = &c->servers[spec->server];
+    struct topology_route *r = topology_find(t, slice_of(spec->model));
+
+    if (r == NULL)
+        r = topology_new_route(t, spec->model, rules);
+    else
+        boostq_set_rules(&r->model->q, rules);
+    r->kept = true;
+    r->server = topology_find_server(t, server->name);
+    topology_set_text(&r->name, spec->name);
+    topology_set_text(&r->server_name, server->name);
+    topology_set_text(&r->upstream_model, server->model);
+    mem_free(r->upstream_value);
+    r->upstream_value = topology_json_string(server->model);
+    r->timeout_us = server->timeout_us > 0 ? server->timeout_us : c->upstream_header_timeout_us;
+    topology_route_pods(t, r);
+}
+
+struct topology_route *topology_ref(struct topology_route *r)
+{
+    r->refs++;
+    return r;
+}
+
+void topology_unref(struct topology *t, struct topology_route *r)
+{
+    if (--r->refs > 0)
+        return;
+    model_free(r->model);
+    mem_free(r->name);
+    mem_free(r->model_name);
+    mem_free(r->server_name);
+    mem_free(r->upstream_model);
+    mem_free(r->upstream_value);
+    mem_free(r);
+    loop_defer(t->loop, &t->reap);
+}
+
+/* Its queued requests have no model any more; running ones finish. */
+static void topology_vanish(struct topology *t, struct topology_route *r)
+{
+    log_info("model removed", LOG_STR("model", r->model_name), LOG_INT("queued", boostq_len(&r->model->q)));
+    r->server = NULL;
+    admit_remove_model(&t->sched->admit, r->model);
+    sched_flush(t->sched, r->model);
+    model_set_pods(r->model, NULL, 0, loop_now_us(t->loop));
+    topology_unref(t, r);
+}
+
+static void topology_drop_routes(struct topology *t)
+{
+    struct topology_route **gone = mem_array(NULL, t->n_routes + 1, sizeof(struct topology_route *));
+    size_t kept = 0, n_gone = 0;
+
+    for (size_t i = 0; i < t->n_routes; i++) {
+        if (t->routes[i]->kept)
+            t->routes[kept++] = t->routes[i];
+        else
+            gone[n_gone++] = t->routes[i];
+    }
+    t->n_routes = kept;
+    for (size_t i = 0; i < n_gone; i++)
+        topology_vanish(t, gone[i]);
+    mem_free(gone);
+}
+
+struct topology_route *topology_find(const struct topology *t, struct slice model)
+{
+    for (size_t i = 0; i < t->n_routes; i++)
+        if (slice_eq(slice_of(t->routes[i]->model_name), model))
+            return t->routes[i];
+    return NULL;
+}
+
+/* ---- the whole ---- */
+
+void topology_init(struct topology *t, struct loop *l, struct curlev *c, struct discover *d, struct sched *s)
+{
+    memset(t, 0, sizeof *t);
+    t->loop = l;
+    t->curl = c;
+    t->discover = d;
+    t->sched = s;
+    loop_task_init(&t->reap, topology_on_reap);
+}
+
+void topology_apply(struct topology *t, const struct config *c)
+{
+    struct boostq_rules rules;
+
+    topology_rules(c, &rules, &t->sched->admit.rules);
+    t->scrape_rules = (struct scrape_rules){c->metrics_scrape_interval_us, c->metrics_scrape_timeout_us};
+    for (size_t i = 0; i < t->n_servers; i++)
+        t->servers[i]->kept = false;
+    for (size_t i = 0; i < t->n_routes; i++)
+        t->routes[i]->kept = false;
+    for (size_t i = 0; i < c->n_servers; i++)
+        topology_apply_server(t, &c->servers[i]);
+    for (size_t i = 0; i < c->n_routes; i++)
+        topology_apply_route(t, c, &c->routes[i], &rules);
+    topology_drop_routes(t);
+    topology_drop_servers(t);
+    sched_refresh(t->sched);
+}
+
+void topology_free(struct topology *t)
+{
+    for (size_t i = 0; i < t->n_routes; i++)
+        t->routes[i]->kept = false;
+    topology_drop_routes(t);
+    for (size_t i = 0; i < t->n_servers; i++)
+        t->servers[i]->kept = false;
+    topology_drop_servers(t);
+    loop_task_cancel(&t->reap);
+    topology_on_reap(&t->reap);
+    mem_free(t->routes);
+    mem_free(t->servers);
+    mem_free(t->pods);
+}
+
+bool topology_ready(const struct topology *t)
+{
+    for (size_t i = 0; i < t->n_servers; i++)
+        if (!discover_settled(t->servers[i]->source))
+            return false;
+    return true;
+}

@@ -1,0 +1,140 @@
+/* buf: room for bytes. Consumed bytes leave a gap at the front, which is closed only when that is cheap for
+ * what was consumed, so that a long stream through a full buffer stays linear. */
+#include "buf.h"
+#include "mem.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#define BUF_FIRST_BYTES 256
+#define BUF_KEEP_BYTES  4096
+
+void buf_init(struct buf *b, size_t max_bytes)
+{
+    *b = (struct buf){.max_bytes = max_bytes};
+}
+
+void buf_free(struct buf *b)
+{
+    mem_free(b->data);
+    buf_init(b, b->max_bytes);
+}
+
+/* A quarter above the maximum: when the end is reached, at least that much was consumed at the front, which
+ * pays for closing the gap. */
+static size_t cap_limit(const struct buf *b)
+{
+    size_t slack = b->max_bytes / 4 + 1;
+
+    return b->max_bytes > SIZE_MAX - slack ? SIZE_MAX : b->max_bytes + slack;
+}
+
+static size_t next_cap(const struct buf *b, size_t need_bytes)
+{
+    size_t limit = cap_limit(b);
+    size_t cap = b->cap < BUF_FIRST_BYTES / 2 ? BUF_FIRST_BYTES : b->cap;
+
+    cap = cap > limit / 2 ? limit : cap * 2;
+    return cap > need_bytes ? cap : need_bytes;
+}
+
+/* Makes place for n more bytes after the end, whatever the maximum says. */
+static void make_room(struct buf *b, size_t n_bytes)
+{
+    size_t need_bytes = b->len + n_bytes;
+    char *data;
+
+    if (b->start + need_bytes <= b->cap)
+        return;
+    if (need_bytes <= b->cap && (b->start >= b->len || b->cap >= cap_limit(b))) {
+        memmove(b->data, b->data + b->start, b->len);
+        b->start = 0;
+        return;
+    }
+    b->cap = next_cap(b, need_bytes);
+    if (b->start == 0) {
+        b->data = mem_realloc(b->data, b->cap);
+        return;
+    }
+    data = mem_alloc(b->cap);
+    memcpy(data, b->data + b->start, b->len);
+    mem_free(b->data);
+    b->data = data;
+    b->start = 0;
+}
+
+static bool fits(const struct buf *b, size_t n_bytes)
+{
+    return n_bytes <= b->max_bytes - b->len;
+}
+
+char *buf_reserve(struct buf *b, size_t n_bytes)
+{
+    if (!fits(b, n_bytes))
+        return NULL;
+    make_room(b, n_bytes > 0 ? n_bytes : 1); /* never NULL for "nothing more" */
+    return b->data + b->start + b->len;
+}
+
+void buf_commit(struct buf *b, size_t n_bytes)
+{
+    assert(fits(b, n_bytes) && b->start + b->len + n_bytes <= b->cap);
+    b->len += n_bytes;
+}
+
+bool buf_append(struct buf *b, const void *p, size_t n_bytes)
+{
+    char *at;
+
+    if (n_bytes == 0)
+        return true;
+    at = buf_reserve(b, n_bytes);
+    if (at == NULL)
+        return false;
+    memcpy(at, p, n_bytes);
+    b->len += n_bytes;
+    return true;
+}
+
+bool buf_append_slice(struct buf *b, struct slice s)
+{
+    return buf_append(b, s.p, s.n);
+}
+
+bool buf_printf(struct buf *b, const char *fmt, ...)
+{
+    va_list args, again;
+    int n;
+    bool ok;
+
+    va_start(args, fmt);
+    va_copy(again, args);
+    n = vsnprintf(NULL, 0, fmt, args);
+    ok = n >= 0 && fits(b, (size_t)n);
+    if (ok) {
+        make_room(b, (size_t)n + 1); /* the terminator is written, but never counted */
+        (void)vsnprintf(b->data + b->start + b->len, (size_t)n + 1, fmt, again);
+        b->len += (size_t)n;
+    }
+    va_end(again);
+    va_end(args);
+    return ok;
+}
+
+void buf_consume(struct buf *b, size_t n_bytes)
+{
+    assert(n_bytes <= b->len);
+    b->start += n_bytes;
+    b->len -= n_bytes;
+    if (b->len > 0)
+        return;
+    b->start = 0;
+    if (b->cap > BUF_KEEP_BYTES)
+        buf_free(b);
+}
+
+void buf_clear(struct buf *b)
+{
+    buf_consume(b, b->len);
+}

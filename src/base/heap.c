@@ -1,0 +1,80 @@
+/* heap: sifting. An entry is moved through a hole instead of being swapped at each step, and every move tells
+ * the node its new place. */
+#include "heap.h"
+#include "mem.h"
+
+#include <assert.h>
+
+static void place(struct heap *h, size_t at, struct heap_entry e)
+{
+    h->entries[at] = e;
+    e.node->at = at;
+}
+
+static void sift_up(struct heap *h, size_t at, struct heap_entry e)
+{
+    while (at > 1 && e.key < h->entries[at / 2].key) {
+        place(h, at, h->entries[at / 2]);
+        at /= 2;
+    }
+    place(h, at, e);
+}
+
+static void sift_down(struct heap *h, size_t at, struct heap_entry e)
+{
+    while (at * 2 <= h->n) {
+        size_t child = at * 2;
+
+        if (child < h->n && h->entries[child + 1].key < h->entries[child].key)
+            child++;
+        if (e.key <= h->entries[child].key)
+            break;
+        place(h, at, h->entries[child]);
+        at = child;
+    }
+    place(h, at, e);
+}
+
+/* Puts e into the hole at `at`, whichever way it has to go. */
+static void settle(struct heap *h, size_t at, struct heap_entry e)
+{
+    if (at > 1 && e.key < h->entries[at / 2].key)
+        sift_up(h, at, e);
+    else
+        sift_down(h, at, e);
+}
+
+void heap_free(struct heap *h)
+{
+    mem_free(h->entries);
+    *h = (struct heap){0};
+}
+
+void heap_push(struct heap *h, struct heap_node *node, uint64_t key)
+{
+    assert(node->at == 0);
+    if (h->n + 1 >= h->cap) {
+        h->cap = h->cap > 0 ? h->cap * 2 : 16;
+        h->entries = mem_array(h->entries, h->cap, sizeof(h->entries[0]));
+    }
+    h->n++;
+    sift_up(h, h->n, (struct heap_entry){key, node});
+}
+
+void heap_remove(struct heap *h, struct heap_node *node)
+{
+    size_t at = node->at;
+    struct heap_entry last = h->entries[h->n];
+
+    assert(at >= 1 && at <= h->n && h->entries[at].node == node);
+    h->n--;
+    if (last.node != node)
+        settle(h, at, last);
+    node->at = 0;
+}
+
+void heap_rekey(struct heap *h, struct heap_node *node, uint64_t key)
+{
+    assert(node->at >= 1 && node->at <= h->n && h->entries[node->at].node == node);
+    settle(h, node->at, (struct heap_entry){key, node});
+}

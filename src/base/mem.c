@@ -1,0 +1,90 @@
+/* mem: the one door to the allocator. It owns what happens when memory runs out (a line and abort) and the
+ * test hook that makes an allocation fail; it keeps no statistics and no pools. */
+#include "mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static uint64_t fail_countdown;
+
+static void *checked(void *p, size_t n_bytes)
+{
+    if (p != NULL)
+        return p;
+    (void)fprintf(stderr, "kthena-router: out of memory (%zu bytes asked for)\n", n_bytes);
+    abort();
+}
+
+/* True when the test hook says that this allocation fails. */
+static bool shall_fail(void)
+{
+    return fail_countdown > 0 && --fail_countdown == 0;
+}
+
+/* malloc(0) may return NULL, which here would look like failure. */
+static size_t at_least_one(size_t n_bytes)
+{
+    return n_bytes > 0 ? n_bytes : 1;
+}
+
+void *mem_alloc(size_t n_bytes)
+{
+    return checked(shall_fail() ? NULL : malloc(at_least_one(n_bytes)), n_bytes);
+}
+
+void *mem_zalloc(size_t n_bytes)
+{
+    return checked(shall_fail() ? NULL : calloc(1, at_least_one(n_bytes)), n_bytes);
+}
+
+void *mem_realloc(void *p, size_t n_bytes)
+{
+    return checked(shall_fail() ? NULL : realloc(p, at_least_one(n_bytes)), n_bytes);
+}
+
+void *mem_array(void *p, size_t n, size_t size_bytes)
+{
+    size_t total_bytes;
+
+    if (__builtin_mul_overflow(n, size_bytes, &total_bytes))
+        return checked(NULL, SIZE_MAX);
+    return mem_realloc(p, total_bytes);
+}
+
+char *mem_strdup(const char *s)
+{
+    return mem_dup_slice(slice_of(s));
+}
+
+char *mem_dup_slice(struct slice s)
+{
+    char *copy = mem_alloc(s.n + 1);
+
+    if (s.n > 0)
+        memcpy(copy, s.p, s.n);
+    copy[s.n] = '\0';
+    return copy;
+}
+
+char *mem_printf(const char *fmt, ...)
+{
+    va_list args;
+    char *text = NULL;
+    int n;
+
+    va_start(args, fmt);
+    n = shall_fail() ? -1 : vasprintf(&text, fmt, args);
+    va_end(args);
+    return checked(n < 0 ? NULL : text, 0);
+}
+
+void mem_free(void *p)
+{
+    free(p);
+}
+
+void mem_fail_at(uint64_t nth)
+{
+    fail_countdown = nth;
+}

@@ -1,0 +1,245 @@
+/* admit: joins the ranks of boostq with the room of the pods. It owns the turns between models and the
+ * gate-closed accounts; the order inside a queue is boostq's, the choice among pods pick's. */
+#include "admit.h"
+#include "mem.h"
+#include "pick.h"
+
+#include <assert.h>
+
+struct candidate {
+    struct model *model;
+    struct boostq_item *item;
+    struct model_target *target;
+};
+
+void admit_add_model(struct admit *a, struct model *m)
+{
+    if (a->n_models == a->cap_models) {
+        a->cap_models = a->cap_models > 0 ? a->cap_models * 2 : 4;
+        a->models = mem_array(a->models, a->cap_models, sizeof(*a->models));
+    }
+    a->models[a->n_models++] = m;
+}
+
+void admit_remove_model(struct admit *a, struct model *m)
+{
+    size_t i = 0;
+
+    while (i < a->n_models && a->models[i] != m)
+        i++;
+    assert(i < a->n_models);
+    for (a->n_models--; i < a->n_models; i++)
+        a->models[i] = a->models[i + 1];
+}
+
+void admit_free(struct admit *a)
+{
+    mem_free(a->models);
+    *a = (struct admit){0};
+}
+
+static struct admit_item *admit_item_of(struct boostq_item *item)
+{
+    return CONTAINER_OF(item, struct admit_item, queue);
+}
+
+/* ---- one model's best request ---- */
+
+static struct model_target *pick_for(const struct admit *a, struct candidate *c, int64_t now_us)
+{
+    return pick_target(c->model, admit_item_of(c->item), &a->rules, now_us);
+}
+
+/* Only when the oldest forced request has tried the pods that have room: the oldest of the others that may
+ * go. */
+static bool find_other_forced(const struct admit *a, struct candidate *c, int64_t now_us)
+{
+    struct candidate other = {.model = c->model};
+
+    c->target = NULL;
+    for (size_t i = 0; i < c->model->q.forced.n; i++) {
+        other.item = boostq_forced_at(&c->model->q, i);
+        if (c->target != NULL && !boostq_before(other.item, c->item))
+            continue;
+        other.target = pick_for(a, &other, now_us);
+        if (other.target != NULL)
+            *c = other;
+    }
+    return c->target != NULL;
+}
+
+static bool find_forced(const struct admit *a, struct candidate *c, int64_t now_us)
+{
+    c->item = boostq_head_forced(&c->model->q);
+    if (c->item == NULL)
+        return false;
+    c->target = pick_for(a, c, now_us);
+    return c->target != NULL || find_other_forced(a, c, now_us);
+}
+
+/* The best of the lane heads of pods with room, into *c. Returns whether any pod has room at all. */
+static bool find_in_pod_lanes(const struct admit *a, struct candidate *c, int64_t now_us)
+{
+    bool any_room = false;
+
+    c->item = NULL;
+    for (size_t i = 0; i < c->model->n_targets; i++) {
+        struct model_target *t = c->model->targets[i];
+        struct boostq_item *head = boostq_head_boosted(&t->lane);
+
+        if (model_target_room(t, &a->rules, now_us) != POD_ROOM)
+            continue;
+        any_room = true;
+        if (head != NULL && (c->item == NULL || boostq_before(head, c->item))) {
+            c->item = head;
+            c->target = t;
+        }
+    }
+    return any_room;
+}
+
+/* Some pod has room. Only forced requests have tried pods, so any pod with room will do for those here. */
+static bool find_shared(const struct admit *a, struct candidate *c, int64_t now_us)
+{
+    struct boostq_item *head = boostq_head_boosted(&c->model->q.shared);
+
+    if (head == NULL)
+        head = boostq_head_fresh(&c->model->q);
+    if (head == NULL || (c->item != NULL && boostq_before(c->item, head)))
+        return c->item != NULL;
+    c->item = head;
+    c->target = pick_for(a, c, now_us);
+    assert(c->target != NULL);
+    return true;
+}
+
+static bool find_candidate(const struct admit *a, struct model *m, int64_t now_us, struct candidate *c)
+{
+    struct candidate in_lane = {.model = m};
+
+    *c = in_lane;
+    if (boostq_len(&m->q) == 0 || !find_in_pod_lanes(a, &in_lane, now_us))
+        return false;
+    if (find_forced(a, c, now_us))
+        return true;
+    *c = in_lane;
+    return find_shared(a, c, now_us);
+}
+
+/* ---- the accounts of the closed gate ---- */
+
+static enum pod_room closed_reason(const struct admit *a, const struct model *m, int64_t now_us)
+{
+    bool seen[POD_ROOM_KINDS] = {false};
+
+    if (boostq_len(&m->q) == 0)
+        return POD_ROOM;
+    for (size_t i = 0; i < m->n_targets; i++)
+        seen[model_target_room(m->targets[i], &a->rules, now_us)] = true;
+    if (m->n_usable == 0)
+        return POD_NOT_USABLE;
+    return seen[POD_BACKPRESSURE] ? POD_BACKPRESSURE : seen[POD_GRACE] ? POD_GRACE : POD_FULL;
+}
+
+static void account(struct model *m, enum pod_room reason, int64_t now_us)
+{
+    if (m->closed_reason != POD_ROOM)
+        m->closed_us[m->closed_reason] += now_us - m->closed_since_us;
+    m->closed_reason = reason;
+    m->closed_since_us = now_us;
+}
+
+/* ---- admission ---- */
+
+static void give_slot(struct admit *a, struct model *m, struct model_target *t)
+{
+    pod_take_slot(t->pod);
+    t->last_admitted = ++a->turn;
+    m->next_tie = t->index + 1;
+}
+
+static void prepare(struct admit *a, int64_t now_us)
+{
+    for (size_t i = 0; i < a->n_models; i++) {
+        model_refresh(a->models[i], now_us);
+        boostq_force_due(&a->models[i]->q, now_us);
+    }
+}
+
+static bool find_best(const struct admit *a, int64_t now_us, struct candidate *best)
+{
+    struct candidate c;
+
+    best->item = NULL;
+    for (size_t i = 0; i < a->n_models; i++) {
+        if (!find_candidate(a, a->models[i], now_us, &c))
+            continue;
+        if (best->item == NULL || c.target->last_admitted < best->target->last_admitted)
+            *best = c;
+    }
+    return best->item != NULL;
+}
+
+bool admit_next(struct admit *a, int64_t now_us, struct admission *out)
+{
+    struct candidate best;
+
+    prepare(a, now_us);
+    if (!find_best(a, now_us, &best)) {
+        for (size_t i = 0; i < a->n_models; i++)
+            account(a->models[i], closed_reason(a, a->models[i], now_us), now_us);
+        return false;
+    }
+    boostq_take(&best.model->q, best.item);
+    give_slot(a, best.model, best.target);
+    account(best.model, POD_ROOM, now_us);
+    *out = (struct admission){best.model, admit_item_of(best.item), best.target->pod};
+    return true;
+}
+
+enum admit_retry admit_retry(struct admit *a, struct model *m, struct admit_item *item, struct pod *failed,
+                             int64_t now_us, struct pod **pod)
+{
+    struct model_target *t;
+
+    assert(item->n_tried < ADMIT_MAX_ATTEMPTS);
+    item->tried[item->n_tried++] = failed->id;
+    model_refresh(m, now_us);
+    if (item->n_tried == ADMIT_MAX_ATTEMPTS || !pick_any_untried(m, item))
+        return ADMIT_RETRY_NONE;
+    t = pick_target(m, item, &a->rules, now_us);
+    if (t == NULL) {
+        boostq_requeue(&m->q, &item->queue);
+        return ADMIT_RETRY_QUEUED;
+    }
+    give_slot(a, m, t);
+    *pod = t->pod;
+    return ADMIT_RETRY_NOW;
+}
+
+static int64_t model_next_due_us(const struct admit *a, const struct model *m, int64_t now_us)
+{
+    int64_t due_us = boostq_next_due_us(&m->q);
+
+    for (size_t i = 0; i < m->n_targets; i++) {
+        int64_t pod_due_us = pod_next_due_us(m->targets[i]->pod, &a->rules, now_us);
+
+        if (pod_due_us < due_us)
+            due_us = pod_due_us;
+    }
+    return due_us;
+}
+
+int64_t admit_next_due_us(const struct admit *a, int64_t now_us)
+{
+    int64_t due_us = INT64_MAX;
+
+    for (size_t i = 0; i < a->n_models; i++) {
+        int64_t model_due_us =
+            boostq_len(&a->models[i]->q) == 0 ? INT64_MAX : model_next_due_us(a, a->models[i], now_us);
+
+        if (model_due_us < due_us)
+            due_us = model_due_us;
+    }
+    return due_us;
+}

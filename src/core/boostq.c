@@ -1,0 +1,621 @@
+/* boostq: who goes first. It owns lanes, groups, ranks, overtake counts and the tracker; requests belong to
+ * the caller, and whether a pod has room is for admit.
+ *
+ * Overtake counts. In one lane every admission overtakes all boosted requests that entered before the
+ * admitted one: a whole prefix of `waiting`. So counts never rise along the list, and a request holds only
+ * the difference `diff` between its own count and that of the next one: its count is the sum of diff from
+ * itself to the end. Admitting X gives 1 + diff(X) to its predecessor, and whoever leaves otherwise gives it
+ * diff. The first one has the largest count, overtakes_total, and is the only one to compare with the bound.
+ * As all diff add up to at most the bound, few requests have one at all; these are linked in `steps`, which
+ * makes any exact count cheap. */
+#include "boostq.h"
+#include "mem.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+struct boostq_session {
+    struct htab_node by_id;
+    struct heap_node by_rank; /* in lane->boosted while the group is not empty */
+    struct boostq_lane *lane; /* of the group; NULL while it is empty */
+    struct list group;        /* boosted requests by arrival, which is also their order of entry */
+    struct list fresh;        /* not boosted ones, by arrival */
+    size_t n;                 /* waiting requests, the forced ones too */
+    uint64_t completed;       /* number of the session's last completed turn */
+    uint64_t warm_pod_id;
+    uint32_t id_bytes;
+    char id[];
+};
+
+static struct boostq_item *item_in_lane(struct list *link)
+{
+    return LIST_ITEM(link, struct boostq_item, in_lane);
+}
+
+static struct boostq_item *item_by_step(struct list *link)
+{
+    return LIST_ITEM(link, struct boostq_item, by_step);
+}
+
+/* The heap's smallest key goes first, the largest completion number shall. */
+static uint64_t rank_key(const struct boostq_session *s)
+{
+    return ~s->completed;
+}
+
+/* ---- sessions with waiting requests ---- */
+
+static bool session_is(const struct htab_node *node, const void *key)
+{
+    const struct boostq_session *s = (const struct boostq_session *)(const void *)node;
+    const struct session_key *k = key;
+
+    return slice_eq((struct slice){s->id, s->id_bytes}, k->id);
+}
+
+static struct boostq_session *session_find(const struct boostq *q, const struct session_key *key)
+{
+    struct htab_node *node = htab_find(&q->sessions, key->hash, session_is, key);
+
+    return node == NULL ? NULL : CONTAINER_OF(node, struct boostq_session, by_id);
+}
+
+static struct boostq_session *session_new(struct boostq *q, const struct session_key *key)
+{
+    struct boostq_session *s = mem_alloc(sizeof(*s) + key->id.n);
+
+    *s = (struct boostq_session){.id_bytes = (uint32_t)key->id.n};
+    memcpy(s->id, key->id.p, key->id.n);
+    list_init(&s->group);
+    list_init(&s->fresh);
+    htab_add(&q->sessions, &s->by_id, key->hash);
+    return s;
+}
+
+/* Makes the item one of its session's waiting requests. Returns the tracker's entry, or NULL. */
+static const struct session_entry *session_join(struct boostq *q, struct boostq_item *item)
+{
+    const struct session_entry *tracked;
+    struct session_key key;
+    struct boostq_session *s;
+
+    session_lru_key(&key, item->session);
+    tracked = session_lru_find(&q->tracker, &key);
+    s = session_find(q, &key);
+    if (s == NULL) {
+        s = session_new(q, &key);
+        s->completed = tracked == NULL ? 0 : tracked->completed;
+        s->warm_pod_id = tracked == NULL ? 0 : tracked->pod_id;
+    }
+    s->n++;
+    item->group = s;
+    return tracked;
+}
+
+static void session_leave(struct boostq *q, struct boostq_item *item)
+{
+    struct boostq_session *s = item->group;
+
+    item->group = NULL;
+    if (s == NULL)
+        return;
+    item->warm_pod_id = s->warm_pod_id;
+    if (--s->n > 0)
+        return;
+    htab_remove(&q->sessions, &s->by_id);
+    mem_free(s);
+}
+
+/* ---- lanes and overtake counts ---- */
+
+static void lane_init(struct boostq_lane *lane, uint64_t pod_id)
+{
+    *lane = (struct boostq_lane){.pod_id = pod_id, .open = true};
+    list_init(&lane->waiting);
+    list_init(&lane->steps);
+    list_init(&lane->link);
+}
+
+static void lane_enter(struct boostq *q, struct boostq_lane *lane, struct boostq_item *item)
+{
+    item->lane = lane;
+    item->entry = ++q->last_entry;
+    item->diff = 0;
+    list_push_back(&lane->waiting, &item->in_lane);
+    lane->n++;
+}
+
+static unsigned lane_count(struct boostq_lane *lane, const struct boostq_item *item)
+{
+    unsigned sum = 0;
+
+    for (struct list *at = lane->steps.prev; at != &lane->steps; at = at->prev) {
+        if (item_by_step(at)->entry < item->entry)
+            break;
+        sum += item_by_step(at)->diff;
+    }
+    return sum;
+}
+
+static void lane_add_diff(struct boostq_lane *lane, struct boostq_item *item, unsigned diff)
+{
+    struct list *at = lane->steps.prev;
+
+    if (item->diff == 0) {
+        while (at != &lane->steps && item_by_step(at)->entry > item->entry)
+            at = at->prev;
+        list_insert_before(at->next, &item->by_step);
+    }
+    item->diff += diff;
+}
+
+static void lane_leave(struct boostq_lane *lane, struct boostq_item *item, bool admitted)
+{
+    struct list *prev = item->in_lane.prev;
+    unsigned diff = item->diff + (admitted ? 1 : 0);
+
+    list_del(&item->by_step);
+    if (prev == &lane->waiting) {
+        lane->overtakes_total -= item->diff;
+    } else if (diff > 0) {
+        lane_add_diff(lane, item_in_lane(prev), diff);
+        lane->overtakes_total += diff - item->diff;
+    }
+    item->diff = 0;
+    list_del(&item->in_lane);
+    lane->n--;
+}
+
+static struct boostq_lane *lane_for(struct boostq *q, uint64_t pod_id)
+{
+    if (!q->rules.sticky)
+        return &q->shared;
+    LIST_EACH(link, &q->lanes)
+    {
+        struct boostq_lane *lane = LIST_ITEM(link, struct boostq_lane, link);
+
+        if (lane->pod_id == pod_id)
+            return lane->open ? lane : &q->shared;
+    }
+    return &q->shared;
+}
+
+/* Moves all groups and their requests to the end of the shared lane; there they start to count anew. */
+static void lane_empty(struct boostq *q, struct boostq_lane *lane)
+{
+    while (lane->boosted.n > 0) {
+        struct heap_node *node = lane->boosted.entries[lane->boosted.n].node;
+        struct boostq_session *s = CONTAINER_OF(node, struct boostq_session, by_rank);
+
+        heap_remove(&lane->boosted, node);
+        heap_push(&q->shared.boosted, node, rank_key(s));
+        s->lane = &q->shared;
+    }
+    while (lane->n > 0) {
+        struct boostq_item *item = item_in_lane(lane->waiting.next);
+
+        lane_leave(lane, item, false);
+        lane_enter(q, &q->shared, item);
+    }
+}
+
+void boostq_add_lane(struct boostq *q, struct boostq_lane *lane, uint64_t pod_id)
+{
+    lane_init(lane, pod_id);
+    list_push_back(&q->lanes, &lane->link);
+}
+
+void boostq_close_lane(struct boostq *q, struct boostq_lane *lane)
+{
+    lane->open = false;
+    lane_empty(q, lane);
+}
+
+void boostq_open_lane(struct boostq_lane *lane)
+{
+    lane->open = true;
+}
+
+void boostq_remove_lane(struct boostq *q, struct boostq_lane *lane)
+{
+    boostq_close_lane(q, lane);
+    list_del(&lane->link);
+    heap_free(&lane->boosted);
+}
+
+/* ---- entering and leaving the three kinds of waiting ---- */
+
+static void enter_fresh(struct boostq *q, struct boostq_item *item)
+{
+    item->where = BOOSTQ_FRESH;
+    item->lane = &q->shared;
+    list_push_back(&q->fresh, &item->in_lane);
+    if (item->group != NULL)
+        list_push_back(&item->group->fresh, &item->in_session);
+}
+
+static void leave_fresh(struct boostq *q, struct boostq_item *item)
+{
+    if (item->in_lane.prev == &q->fresh)
+        q->fresh_overtakes = 0; /* the next oldest starts to count now */
+    list_del(&item->in_lane);
+    list_del(&item->in_session);
+}
+
+static void enter_boosted(struct boostq *q, struct boostq_item *item, int64_t now_us)
+{
+    struct boostq_session *s = item->group;
+
+    if (list_empty(&s->group)) {
+        s->lane = lane_for(q, s->warm_pod_id);
+        heap_push(&s->lane->boosted, &s->by_rank, rank_key(s));
+    }
+    list_push_back(&s->group, &item->in_session);
+    item->where = BOOSTQ_BOOSTED;
+    item->boosted = true;
+    item->entered_lane_us = now_us;
+    lane_enter(q, s->lane, item);
+}
+
+static void leave_boosted(struct boostq_item *item, bool admitted)
+{
+    struct boostq_session *s = item->group;
+
+    lane_leave(s->lane, item, admitted);
+    list_del(&item->in_session);
+    if (!list_empty(&s->group))
+        return;
+    heap_remove(&s->lane->boosted, &s->by_rank);
+    s->lane = NULL;
+}
+
+static void enter_forced(struct boostq *q, struct boostq_item *item)
+{
+    item->where = BOOSTQ_FORCED;
+    item->lane = &q->shared;
+    item->forced = true;
+    heap_push(&q->forced, &item->by_forced, item->arrival);
+}
+
+static void leave(struct boostq *q, struct boostq_item *item, bool admitted)
+{
+    assert(item->where != BOOSTQ_OUT);
+    if (item->where == BOOSTQ_FRESH)
+        leave_fresh(q, item);
+    else if (item->where == BOOSTQ_BOOSTED)
+        leave_boosted(item, admitted);
+    else
+        heap_remove(&q->forced, &item->by_forced);
+    item->where = BOOSTQ_OUT;
+    item->lane = NULL;
+    list_del(&item->by_arrival);
+    session_leave(q, item);
+    q->n--;
+}
+
+static void force(struct boostq *q, struct boostq_item *item)
+{
+    item->overtaken = boostq_overtaken(q, item);
+    if (item->where == BOOSTQ_FRESH)
+        leave_fresh(q, item);
+    else
+        leave_boosted(item, false);
+    enter_forced(q, item);
+}
+
+/* ---- life ---- */
+
+void boostq_init(struct boostq *q, const struct boostq_rules *rules)
+{
+    *q = (struct boostq){.rules = *rules};
+    session_lru_init(&q->tracker, rules->max_sessions);
+    lane_init(&q->shared, 0);
+    list_init(&q->lanes);
+    list_init(&q->fresh);
+    list_init(&q->arrivals);
+    htab_init(&q->sessions, 0);
+}
+
+void boostq_free(struct boostq *q)
+{
+    assert(q->n == 0);
+    session_lru_free(&q->tracker);
+    heap_free(&q->shared.boosted);
+    heap_free(&q->forced);
+    htab_free(&q->sessions);
+}
+
+void boostq_set_rules(struct boostq *q, const struct boostq_rules *rules)
+{
+    bool boost = q->rules.boost;
+
+    q->rules = *rules;
+    q->rules.boost = boost;
+    session_lru_resize(&q->tracker, rules->max_sessions);
+    if (rules->sticky)
+        return;
+    LIST_EACH(link, &q->lanes)
+    {
+        lane_empty(q, LIST_ITEM(link, struct boostq_lane, link));
+    }
+}
+
+/* ---- arriving ---- */
+
+static void item_reset(struct boostq_item *item)
+{
+    list_init(&item->by_arrival);
+    list_init(&item->in_lane);
+    list_init(&item->in_session);
+    list_init(&item->by_step);
+    item->group = NULL;
+    item->by_forced = (struct heap_node){0};
+    item->diff = 0;
+}
+
+void boostq_push(struct boostq *q, struct boostq_item *item, int64_t now_us)
+{
+    assert(item->where == BOOSTQ_OUT);
+    item_reset(item);
+    item->arrived_us = now_us;
+    item->arrival = ++q->last_arrival;
+    item->boosted = item->forced = false;
+    item->overtaken = 0;
+    list_push_back(&q->arrivals, &item->by_arrival);
+    q->n++;
+    q->stats.enqueued++;
+    if (q->rules.boost && item->session.n > 0 && session_join(q, item) != NULL)
+        enter_boosted(q, item, now_us);
+    else
+        enter_fresh(q, item);
+}
+
+/* It does not go back into `arrivals`, where its place would have to be searched: the heap knows its arrival.
+ */
+void boostq_requeue(struct boostq *q, struct boostq_item *item)
+{
+    assert(item->where == BOOSTQ_OUT);
+    item_reset(item);
+    q->n++;
+    q->stats.requeued++;
+    if (q->rules.boost && item->session.n > 0)
+        session_join(q, item);
+    enter_forced(q, item);
+}
+
+/* ---- completions ---- */
+
+static size_t promote(struct boostq *q, struct boostq_session *s, int64_t now_us)
+{
+    size_t n = 0;
+
+    while (!list_empty(&s->fresh)) {
+        struct boostq_item *item = LIST_ITEM(s->fresh.next, struct boostq_item, in_session);
+
+        leave_fresh(q, item);
+        enter_boosted(q, item, now_us);
+        n++;
+        if (q->on_promoted != NULL)
+            q->on_promoted(item, q->on_promoted_arg);
+    }
+    q->stats.promoted += n;
+    return n;
+}
+
+size_t boostq_mark(struct boostq *q, struct slice session, uint64_t pod_id, int64_t now_us)
+{
+    struct session_key key;
+    struct boostq_session *s;
+
+    if (!q->rules.boost || session.n == 0)
+        return 0;
+    session_lru_key(&key, session);
+    s = session_find(q, &key);
+    if (s == NULL) {
+        session_lru_mark(&q->tracker, &key, pod_id, now_us);
+        return 0;
+    }
+    s->completed = session_lru_mark(&q->tracker, &key, pod_id, now_us)->completed;
+    s->warm_pod_id = pod_id;
+    if (s->lane != NULL)
+        heap_rekey(&s->lane->boosted, &s->by_rank, rank_key(s));
+    return promote(q, s, now_us);
+}
+
+/* ---- time ---- */
+
+struct boostq_item *boostq_oldest(const struct boostq *q)
+{
+    struct list *link = list_first(&q->arrivals);
+    struct boostq_item *item = link == NULL ? NULL : LIST_ITEM(link, struct boostq_item, by_arrival);
+    struct boostq_item *forced = boostq_head_forced(q);
+
+    if (item == NULL || (forced != NULL && forced->arrival < item->arrival))
+        return forced;
+    return item;
+}
+
+struct boostq_item *boostq_expire(struct boostq *q, int64_t now_us)
+{
+    struct boostq_item *item = q->rules.timeout_us > 0 ? boostq_oldest(q) : NULL;
+
+    if (item == NULL || now_us < item->arrived_us + q->rules.timeout_us)
+        return NULL;
+    item->overtaken = boostq_overtaken(q, item);
+    leave(q, item, false);
+    q->stats.expired++;
+    return item;
+}
+
+static void force_overtaken(struct boostq *q, struct boostq_lane *lane)
+{
+    while (lane->overtakes_total >= q->rules.max_overtakes) {
+        force(q, item_in_lane(lane->waiting.next));
+        q->stats.forced_by_overtakes++;
+    }
+}
+
+static int64_t sticky_due_us(const struct boostq *q, const struct boostq_lane *lane)
+{
+    return lane->n == 0 ? INT64_MAX
+                        : item_in_lane(lane->waiting.next)->entered_lane_us + q->rules.sticky_wait_us;
+}
+
+void boostq_force_due(struct boostq *q, int64_t now_us)
+{
+    force_overtaken(q, &q->shared);
+    LIST_EACH(link, &q->lanes)
+    {
+        struct boostq_lane *lane = LIST_ITEM(link, struct boostq_lane, link);
+
+        force_overtaken(q, lane);
+        while (now_us >= sticky_due_us(q, lane)) {
+            force(q, item_in_lane(lane->waiting.next));
+            q->stats.forced_by_sticky_wait++;
+        }
+    }
+    if (q->fresh_overtakes >= q->rules.max_overtakes) {
+        force(q, item_in_lane(q->fresh.next));
+        q->stats.forced_by_overtakes++;
+    }
+}
+
+int64_t boostq_next_due_us(const struct boostq *q)
+{
+    const struct boostq_item *oldest = q->rules.timeout_us > 0 ? boostq_oldest(q) : NULL;
+    int64_t due_us = oldest == NULL ? INT64_MAX : oldest->arrived_us + q->rules.timeout_us;
+
+    LIST_EACH(link, &q->lanes)
+    {
+        int64_t lane_due_us = sticky_due_us(q, LIST_ITEM(link, struct boostq_lane, link));
+
+        if (lane_due_us < due_us)
+            due_us = lane_due_us;
+    }
+    return due_us;
+}
+
+/* ---- leaving ---- */
+
+void boostq_remove(struct boostq *q, struct boostq_item *item)
+{
+    item->overtaken = boostq_overtaken(q, item);
+    leave(q, item, false);
+    q->stats.abandoned++;
+}
+
+static bool overtakes_oldest_fresh(const struct boostq *q, const struct boostq_item *boosted)
+{
+    return !list_empty(&q->fresh) && item_in_lane(q->fresh.next)->arrival < boosted->arrival;
+}
+
+void boostq_take(struct boostq *q, struct boostq_item *item)
+{
+    item->overtaken = boostq_overtaken(q, item);
+    if (item->where == BOOSTQ_BOOSTED && overtakes_oldest_fresh(q, item))
+        q->fresh_overtakes++;
+    q->stats.dequeued++;
+    q->stats.dequeued_boosted += item->boosted;
+    q->stats.dequeued_forced += item->forced;
+    leave(q, item, true);
+}
+
+/* ---- looking ---- */
+
+struct boostq_item *boostq_head_forced(const struct boostq *q)
+{
+    return q->forced.n == 0 ? NULL : boostq_forced_at(q, 0);
+}
+
+struct boostq_item *boostq_forced_at(const struct boostq *q, size_t i)
+{
+    return CONTAINER_OF(q->forced.entries[i + 1].node, struct boostq_item, by_forced);
+}
+
+struct boostq_item *boostq_head_boosted(const struct boostq_lane *lane)
+{
+    struct heap_node *node = heap_min(&lane->boosted);
+
+    if (node == NULL)
+        return NULL;
+    return LIST_ITEM(CONTAINER_OF(node, struct boostq_session, by_rank)->group.next, struct boostq_item,
+                      in_session);
+}
+
+struct boostq_item *boostq_head_fresh(const struct boostq *q)
+{
+    struct list *link = list_first(&q->fresh);
+
+    return link == NULL ? NULL : item_in_lane(link);
+}
+
+bool boostq_before(const struct boostq_item *a, const struct boostq_item *b)
+{
+    if (a->where != b->where)
+        return a->where > b->where; /* the enum is in order of rank */
+    if (a->where == BOOSTQ_BOOSTED && a->group != b->group)
+        return a->group->completed > b->group->completed;
+    return a->arrival < b->arrival;
+}
+
+uint64_t boostq_warm_pod(const struct boostq *q, const struct boostq_item *item)
+{
+    if (!q->rules.prefer_warm && !q->rules.sticky)
+        return 0;
+    return item->group != NULL ? item->group->warm_pod_id : item->warm_pod_id;
+}
+
+unsigned boostq_overtaken(const struct boostq *q, const struct boostq_item *item)
+{
+    if (item->where == BOOSTQ_BOOSTED)
+        return lane_count(item->lane, item);
+    if (item->where == BOOSTQ_FRESH)
+        return item->in_lane.prev == &q->fresh ? q->fresh_overtakes : 0;
+    return item->overtaken;
+}
+
+static int compare_rank(const void *a, const void *b)
+{
+    const struct boostq_item *const *x = a, *const *y = b;
+
+    return boostq_before(*x, *y) ? -1 : boostq_before(*y, *x) ? 1 : 0;
+}
+
+static size_t gather_lane(const struct boostq_lane *lane, const struct boostq_item **items)
+{
+    size_t n = 0;
+
+    LIST_EACH(link, &lane->waiting)
+    {
+        items[n++] = item_in_lane(link);
+    }
+    return n;
+}
+
+static size_t gather(const struct boostq *q, const struct boostq_item **items)
+{
+    size_t n = gather_lane(&q->shared, items);
+
+    LIST_EACH(link, &q->lanes)
+    {
+        n += gather_lane(LIST_ITEM(link, struct boostq_lane, link), items + n);
+    }
+    for (size_t i = 0; i < q->forced.n; i++)
+        items[n++] = boostq_forced_at(q, i);
+    LIST_EACH(link, &q->fresh)
+    {
+        items[n++] = item_in_lane(link);
+    }
+    return n;
+}
+
+void boostq_each(const struct boostq *q, void (*fn)(const struct boostq_item *item, void *arg), void *arg)
+{
+    const struct boostq_item **items = mem_array(NULL, q->n, sizeof(*items));
+    size_t n = gather(q, items);
+
+    qsort(items, n, sizeof(*items), compare_rank);
+    for (size_t i = 0; i < n; i++)
+        fn(items[i], arg);
+    mem_free(items);
+}

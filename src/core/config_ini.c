@@ -1,0 +1,512 @@
+/* config_ini: reads the INI text through inih and fills options, servers and routes. It owns lines, sections
+ * and keys; the syntax of values is config_option's and config_routes'.
+ *
+ * inih takes its input from a reader of ours, line by line, and calls the handler from within. The reader is
+ * where its limits are dealt with: it cuts lines at about 200 bytes and section names at 49 without a word.
+ * So the reader hands a long line over in pieces, as a line and its continuations, and keeps the section's
+ * name itself. It also removes comments, so that no piece can start in the middle of one, and notes lines
+ * that never reached the handler. */
+#include "config_ini.h"
+#include "authority.h"
+#include "config_option.h"
+#include "config_routes.h"
+#include "duration.h"
+#include "mem.h"
+#include "nearest.h"
+
+#include <ini.h>
+
+enum section { SECTION_NONE, SECTION_ROUTER, SECTION_SERVER, SECTION_ROUTE, SECTION_IGNORED };
+
+/* The keys of [model-server] and [model-route]; each is a bit of `seen`. */
+enum key { KEY_PODS, KEY_DNS, KEY_ENGINE, KEY_MODEL, KEY_TIMEOUT, KEY_TARGET, KEY_COUNT };
+static const char *const key_names[KEY_COUNT] = {"pods", "dns", "engine", "model", "timeout", "target"};
+static const bool key_fits[KEY_COUNT][2] = {/* in [model-server], in [model-route] */
+                                            {true, false}, {true, false}, {true, false},
+                                            {true, true},  {true, false}, {false, true}};
+
+/* What an indented line, or the rest of a long one, belongs to. */
+enum open_value { OPEN_NOTHING, OPEN_IGNORED, OPEN_ONE_LINE, OPEN_PODS, OPEN_OPTION };
+
+struct ini {
+    struct config *c;
+    struct config_report *report;
+    const char *file;
+    /* The reader */
+    struct slice text; /* not read yet; p is NULL at the end */
+    struct slice rest; /* of a long line, not handed over yet */
+    size_t line;       /* number of the line handed over last */
+    bool expected;     /* the handler must be called for it */
+    bool continues;    /* it belongs to the value before it */
+    enum open_value open;
+    /* The section */
+    enum section section;
+    size_t section_line, router_line;
+    size_t entry;          /* index of its server or route */
+    unsigned seen;         /* keys it has, bit by enum key */
+    size_t section_errors; /* fatal problems when it began */
+    /* The option that is set when all its lines have come in (OPEN_OPTION) */
+    enum config_option option;
+    struct buf value;
+    size_t option_lines[CONFIG_OPTION_COUNT]; /* where each was set; 0 = not yet */
+};
+
+#define INI_ERROR(ini, at_line, ...) report_error((ini), (at_line), mem_printf(__VA_ARGS__))
+
+/* Frees the text. */
+static void report_error(const struct ini *ini, size_t line, char *text)
+{
+    config_report_add(ini->report, true, "%.250s:%zu: %s", ini->file, line, text);
+    mem_free(text);
+}
+
+/* ---- options of [router] ---- */
+
+/* Sets the option whose lines have all come in. */
+static void close_option(struct ini *ini)
+{
+    struct slice value = slice_trim(buf_slice(&ini->value));
+    char *error;
+
+    if (ini->open != OPEN_OPTION)
+        return;
+    if (config_option_set(ini->c, ini->option, value, &error))
+        ini->c->origins[ini->option] = CONFIG_INI;
+    else
+        INI_ERROR(ini, ini->option_lines[ini->option], "%s = %.*s: %s", config_option_row(ini->option)->key,
+                  CONFIG_SHOWN(value), error);
+    mem_free(error);
+    buf_clear(&ini->value);
+    ini->open = OPEN_NOTHING;
+}
+
+/* Pieces were cut at white space or after a comma. */
+static void append_value(struct ini *ini, struct slice piece)
+{
+    struct slice value = buf_slice(&ini->value);
+    bool glue = value.n == 0 || value.p[value.n - 1] == ',';
+
+    if ((!glue && !buf_append(&ini->value, " ", 1)) || !buf_append_slice(&ini->value, piece))
+        INI_ERROR(ini, ini->line, "the value is too long");
+}
+
+static void report_unknown_option(const struct ini *ini, struct slice key)
+{
+    struct nearest nearest;
+
+    nearest_start(&nearest, key);
+    for (enum config_option o = 0; o < CONFIG_OPTION_COUNT; o++)
+        nearest_try(&nearest, slice_of(config_option_row(o)->key));
+    INI_ERROR(ini, ini->line, "unknown option \"%.*s\" in [router]; the nearest known one is \"%s\"",
+              CONFIG_SHOWN(key), nearest.best);
+}
+
+static void on_option(struct ini *ini, struct slice key, struct slice value)
+{
+    enum config_option o = config_option_by_key(key);
+
+    if (o == CONFIG_OPTION_COUNT) {
+        report_unknown_option(ini, key);
+        return;
+    }
+    if (ini->option_lines[o] != 0) {
+        INI_ERROR(ini, ini->line, "\"%s\" is given twice, first in line %zu", config_option_row(o)->key,
+                  ini->option_lines[o]);
+        return;
+    }
+    ini->option_lines[o] = ini->line;
+    ini->option = o;
+    ini->open = OPEN_OPTION;
+    append_value(ini, value);
+}
+
+/* ---- keys of [model-server] and [model-route] ---- */
+
+static const char *section_word(const struct ini *ini)
+{
+    return ini->section == SECTION_SERVER ? "model-server" : "model-route";
+}
+
+/* KEY_COUNT: unknown, and reported. */
+static enum key find_key(const struct ini *ini, struct slice name)
+{
+    struct nearest nearest;
+
+    nearest_start(&nearest, name);
+    for (enum key k = 0; k < KEY_COUNT; k++) {
+        if (!key_fits[k][ini->section == SECTION_ROUTE])
+            continue;
+        if (slice_eq(name, slice_of(key_names[k])))
+            return k;
+        nearest_try(&nearest, slice_of(key_names[k]));
+    }
+    INI_ERROR(ini, ini->line, "unknown key \"%.*s\" in [%s]; the nearest known one is \"%s\"",
+              CONFIG_SHOWN(name), section_word(ini), nearest.best);
+    return KEY_COUNT;
+}
+
+static void set_engine(struct ini *ini, struct config_server *s, struct slice value)
+{
+    if (slice_eq(value, SLICE("vllm")))
+        s->engine = PROMTEXT_VLLM;
+    else if (slice_eq(value, SLICE("sglang")))
+        s->engine = PROMTEXT_SGLANG;
+    else if (slice_eq(value, SLICE("none")))
+        s->engine = PROMTEXT_NONE;
+    else
+        INI_ERROR(ini, ini->line, "engine = %.*s: expected vllm, sglang or none", CONFIG_SHOWN(value));
+}
+
+static void set_timeout(struct ini *ini, struct config_server *s, struct slice value)
+{
+    if (!duration_parse(value, &s->timeout_us) || s->timeout_us < 0)
+        INI_ERROR(ini, ini->line,
+                  "timeout = %.*s: expected a duration such as 30s, or 0 for UPSTREAM_HEADER_TIMEOUT",
+                  CONFIG_SHOWN(value));
+}
+
+static void set_dns(struct ini *ini, struct config_server *s, struct slice value)
+{
+    const char *error;
+
+    if (!authority_parse(value, &s->dns, &error))
+        INI_ERROR(ini, ini->line, "dns = %.*s: %s", CONFIG_SHOWN(value), error);
+}
+
+static void set_server_key(struct ini *ini, enum key k, struct slice value)
+{
+    struct config_server *s = &ini->c->servers[ini->entry];
+
+    if (k == KEY_PODS)
+        config_routes_add_pods(s, value, (struct config_place){ini->file, ini->line}, ini->report);
+    else if (k == KEY_DNS)
+        set_dns(ini, s, value);
+    else if (k == KEY_ENGINE)
+        set_engine(ini, s, value);
+    else if (k == KEY_TIMEOUT)
+        set_timeout(ini, s, value);
+    else
+        s->model = mem_dup_slice(value);
+}
+
+static void set_route_key(struct ini *ini, enum key k, struct slice value)
+{
+    struct config_route *r = &ini->c->routes[ini->entry];
+    char **field = k == KEY_MODEL ? &r->model : &r->target;
+
+    mem_free(*field);
+    *field = mem_dup_slice(value);
+    if (k == KEY_TARGET)
+        r->target_line = ini->line;
+}
+
+static void on_key(struct ini *ini, struct slice name, struct slice value)
+{
+    enum key k = find_key(ini, name);
+
+    if (k == KEY_COUNT)
+        return;
+    if ((ini->seen & 1U << k) != 0) {
+        INI_ERROR(ini, ini->line, "\"%s\" is given twice in [%s]", key_names[k], section_word(ini));
+        return;
+    }
+    ini->seen |= 1U << k;
+    ini->open = k == KEY_PODS ? OPEN_PODS : OPEN_ONE_LINE;
+    if (value.n == 0 && k != KEY_PODS) /* pods may start on the next line */
+        INI_ERROR(ini, ini->line, "\"%s\" has no value", key_names[k]);
+    else if (ini->section == SECTION_SERVER)
+        set_server_key(ini, k, value);
+    else
+        set_route_key(ini, k, value);
+}
+
+/* ---- sections ---- */
+
+static void close_server(struct ini *ini)
+{
+    const struct config_server *s = &ini->c->servers[ini->entry];
+    bool pods = (ini->seen & 1U << KEY_PODS) != 0, dns = (ini->seen & 1U << KEY_DNS) != 0;
+
+    if (pods == dns)
+        INI_ERROR(ini, ini->section_line, "[model-server %.80s] has %s; expected one of the two", s->name,
+                  pods ? "both pods and dns" : "neither pods nor dns");
+    else if (pods && s->n_pods == 0 && ini->report->n_fatal == ini->section_errors)
+        INI_ERROR(ini, ini->section_line,
+                  "[model-server %.80s]: pods is empty; expected host:port, host:port, ...", s->name);
+}
+
+static void close_route(struct ini *ini)
+{
+    const struct config_route *r = &ini->c->routes[ini->entry];
+
+    if ((ini->seen & 1U << KEY_TARGET) == 0)
+        INI_ERROR(ini, ini->section_line,
+                  "[model-route %.80s] has no target; expected the name of a model-server", r->name);
+}
+
+/* What can be said only when the whole section was read. */
+static void close_section(struct ini *ini)
+{
+    close_option(ini);
+    if (ini->section == SECTION_SERVER)
+        close_server(ini);
+    else if (ini->section == SECTION_ROUTE)
+        close_route(ini);
+}
+
+static enum section open_router(struct ini *ini, struct slice name)
+{
+    if (name.n > 0 || ini->router_line != 0) {
+        if (name.n > 0)
+            INI_ERROR(ini, ini->line, "[router] takes no name");
+        else
+            INI_ERROR(ini, ini->line, "[router] is given twice, first in line %zu", ini->router_line);
+        return SECTION_IGNORED;
+    }
+    ini->router_line = ini->line;
+    return SECTION_ROUTER;
+}
+
+static enum section open_entry(struct ini *ini, enum section kind, struct slice name)
+{
+    if (name.n == 0) {
+        INI_ERROR(ini, ini->line, "the section has no name; expected [%s NAME]",
+                  kind == SECTION_SERVER ? "model-server" : "model-route");
+        return SECTION_IGNORED;
+    }
+    if (name.n > CONFIG_NAME_MAX) {
+        INI_ERROR(ini, ini->line, "the section's name is longer than %d bytes", CONFIG_NAME_MAX);
+        return SECTION_IGNORED;
+    }
+    if (kind == SECTION_SERVER) {
+        ini->entry = ini->c->n_servers;
+        if (config_routes_add_server(ini->c, name, ini->line) != NULL)
+            return kind;
+    } else {
+        struct config_route *r = config_routes_add_route(ini->c, name, ini->line);
+
+        ini->entry = ini->c->n_routes - 1;
+        if (r != NULL) {
+            r->model = mem_dup_slice(name);
+            return kind;
+        }
+    }
+    INI_ERROR(ini, ini->line, "too many sections: at most %d of a kind", CONFIG_SERVERS_MAX);
+    return SECTION_IGNORED;
+}
+
+static enum section unknown_section(struct ini *ini, struct slice kind)
+{
+    struct nearest nearest;
+
+    nearest_start(&nearest, kind);
+    nearest_try(&nearest, SLICE("router"));
+    nearest_try(&nearest, SLICE("model-server"));
+    nearest_try(&nearest, SLICE("model-route"));
+    INI_ERROR(ini, ini->line, "unknown section [%.*s]; the nearest known one is [%s%s]", CONFIG_SHOWN(kind),
+              nearest.best, strcmp(nearest.best, "router") == 0 ? "" : " NAME");
+    return SECTION_IGNORED;
+}
+
+/* header: what is between the brackets. */
+static void open_section(struct ini *ini, struct slice header)
+{
+    struct slice kind, name;
+
+    header = slice_trim(header);
+    kind = (struct slice){header.p, 0};
+    while (kind.n < header.n && kind.p[kind.n] != ' ' && kind.p[kind.n] != '\t')
+        kind.n++;
+    name = slice_trim((struct slice){header.p + kind.n, header.n - kind.n});
+    ini->section_line = ini->line;
+    ini->seen = 0;
+    if (slice_eq(kind, SLICE("router")))
+        ini->section = open_router(ini, name);
+    else if (slice_eq(kind, SLICE("model-server")))
+        ini->section = open_entry(ini, SECTION_SERVER, name);
+    else if (slice_eq(kind, SLICE("model-route")))
+        ini->section = open_entry(ini, SECTION_ROUTE, name);
+    else
+        ini->section = unknown_section(ini, kind);
+    ini->section_errors = ini->report->n_fatal;
+}
+
+/* ---- what inih calls ---- */
+
+static void continue_value(struct ini *ini, struct slice value)
+{
+    bool list = ini->open == OPEN_OPTION &&
+                (ini->option == CONFIG_OPT_backends || ini->option == CONFIG_OPT_session_boost_header);
+
+    if (ini->open == OPEN_PODS)
+        set_server_key(ini, KEY_PODS, value);
+    else if (list)
+        append_value(ini, value);
+    else if (ini->open != OPEN_IGNORED)
+        INI_ERROR(ini, ini->line,
+                  "an indented line continues the value before it, and only lists may go on; "
+                  "if this is a new key, remove the indentation");
+}
+
+static int on_value(void *user, const char *section, const char *name, const char *value)
+{
+    struct ini *ini = user;
+
+    (void)section; /* inih cuts it */
+    ini->expected = false;
+    if (ini->continues) {
+        continue_value(ini, slice_of(value));
+        return 1;
+    }
+    close_option(ini);
+    ini->open = OPEN_IGNORED;
+    if (ini->section == SECTION_NONE)
+        INI_ERROR(ini, ini->line, "\"%.80s\" stands before the first section; expected [router] above it",
+                  name);
+    else if (ini->section == SECTION_ROUTER)
+        on_option(ini, slice_of(name), slice_of(value));
+    else if (ini->section != SECTION_IGNORED)
+        on_key(ini, slice_of(name), slice_of(value));
+    return 1;
+}
+
+/* ---- the reader ---- */
+
+static bool is_blank(char ch)
+{
+    return ch == ' ' || ch == '\t';
+}
+
+static bool is_comment(char ch)
+{
+    return ch == ';' || ch == '#';
+}
+
+/* Without a comment (at the start, or after white space) and without white space at the end. */
+static struct slice strip_comment(struct slice line)
+{
+    for (size_t i = 0; i < line.n; i++) {
+        if (is_comment(line.p[i]) && (i == 0 || is_blank(line.p[i - 1])))
+            line.n = i;
+    }
+    while (line.n > 0 && (is_blank(line.p[line.n - 1]) || line.p[line.n - 1] == '\r'))
+        line.n--;
+    return line;
+}
+
+/* The longest beginning of at most max_bytes that can be cut off; 0: there is none. What follows must not
+ * look like a comment. */
+static size_t find_cut(struct slice s, size_t max_bytes)
+{
+    for (size_t n = max_bytes; n > 0; n--) {
+        if ((s.p[n - 1] == ',' || is_blank(s.p[n - 1]) || is_blank(s.p[n])) && !is_comment(s.p[n]))
+            return n;
+    }
+    return 0;
+}
+
+/* Hands over the line, or as much of it as inih takes; the rest becomes a continuation. */
+static void hand_over(struct ini *ini, struct slice s, bool continues, char *out, size_t room)
+{
+    size_t indent = continues ? 1 : 0, max_bytes = room - 2 - indent, n = s.n;
+
+    ini->rest = (struct slice){NULL, 0};
+    if (n > max_bytes) {
+        n = find_cut(s, max_bytes);
+        ini->rest = slice_trim((struct slice){s.p + n, s.n - n});
+    }
+    if (n == 0) {
+        INI_ERROR(ini, ini->line, "%.*s...: longer than %zu bytes without a comma or a space to cut it at",
+                  (int)(s.n < 20 ? s.n : 20), s.p, max_bytes);
+        ini->rest = (struct slice){NULL, 0};
+    }
+    out[0] = ' ';
+    memcpy(out + indent, s.p, n);
+    memcpy(out + indent + n, "\n", 2);
+    ini->continues = continues;
+    ini->expected = n > 0;
+}
+
+static void on_section(struct ini *ini, struct slice line)
+{
+    struct slice rest = {line.p + 1, line.n - 1}, header = slice_cut(&rest, ']');
+
+    close_section(ini);
+    ini->open = OPEN_NOTHING;
+    ini->section = SECTION_IGNORED;
+    if (rest.p == NULL || rest.n > 0)
+        INI_ERROR(ini, ini->line, "expected [section] alone on the line");
+    else
+        open_section(ini, header);
+}
+
+/* One line of the file; out is empty, but for the line end, when inih need not see it. */
+static void read_line(struct ini *ini, char *out, size_t room)
+{
+    struct slice line = strip_comment(slice_cut(&ini->text, '\n')), trimmed = slice_trim(line);
+    bool continues = trimmed.n < line.n && ini->open != OPEN_NOTHING;
+
+    ini->line++;
+    memcpy(out, "\n", 2);
+    if (trimmed.n == 0)
+        return;
+    if (trimmed.p[0] != '[' || continues) {
+        hand_over(ini, trimmed, continues, out, room);
+        return;
+    }
+    on_section(ini, trimmed);
+    memcpy(out, "[s]\n", 5); /* ends the value for inih, too */
+}
+
+static char *next_line(char *out, int room, void *user)
+{
+    struct ini *ini = user;
+
+    if (ini->expected)
+        INI_ERROR(ini, ini->line, "not understood; expected key = value, [section] or a comment");
+    ini->expected = false;
+    if (ini->rest.n > 0)
+        hand_over(ini, ini->rest, true, out, (size_t)room);
+    else if (ini->text.p != NULL)
+        read_line(ini, out, (size_t)room);
+    else
+        return NULL;
+    return out;
+}
+
+/* ---- the whole text ---- */
+
+/* Control bytes are never meant, and a zero byte would end the text for inih. False: reported. */
+static bool check_bytes(struct ini *ini)
+{
+    size_t line = 1;
+
+    for (size_t i = 0; i < ini->text.n; i++) {
+        unsigned char byte = (unsigned char)ini->text.p[i];
+        bool line_end = byte == '\r' && i + 1 < ini->text.n && ini->text.p[i + 1] == '\n';
+
+        if (byte == '\n') {
+            line++;
+        } else if ((byte < ' ' && byte != '\t' && !line_end) || byte == 0x7f) {
+            INI_ERROR(ini, line, "control byte 0x%02x; expected plain text", byte);
+            return false;
+        }
+    }
+    return true;
+}
+
+void config_ini_parse(struct config *c, struct slice text, const char *file_name,
+                      struct config_report *report)
+{
+    struct ini ini = {.c = c, .report = report, .file = file_name, .text = text};
+
+    if (slice_starts(text, SLICE("\xef\xbb\xbf")))
+        ini.text = (struct slice){text.p + 3, text.n - 3};
+    if (!check_bytes(&ini))
+        return;
+    buf_init(&ini.value, CONFIG_INI_BYTES_MAX * 2);
+    if (ini_parse_stream(next_line, &ini, on_value, &ini) < 0)
+        INI_ERROR(&ini, ini.line, "out of memory");
+    close_section(&ini);
+    buf_free(&ini.value);
+}

@@ -1,0 +1,313 @@
+/* config_text: what is printed from the table of options: help, effective values, sample file, options page.
+ * It owns the words and the layout; every name, default and meaning comes from config.def. */
+#include "config_text.h"
+#include "config_option.h"
+#include "duration.h"
+
+/* ---- help ---- */
+
+static bool help_option(const struct config_option_row *row, struct buf *out)
+{
+    char words[CONFIG_OPTION_NAME_MAX + 2] = "";
+
+    if (row->type == CONFIG_TYPE_ENUM)
+        config_option_choices(row, words);
+    if (row->group != NULL && !buf_printf(out, "\n%s:\n", row->group))
+        return false;
+    return buf_printf(out, "  --%-30s %-30s %-12s %s%s%s%s\n", row->flag, row->env,
+                      row->initial[0] == '\0' ? "-" : row->initial, row->help, words[0] == '\0' ? "" : " (",
+                      words, words[0] == '\0' ? "" : ")");
+}
+
+bool config_text_help(struct buf *out)
+{
+    static const char head[] =
+        "kthena-router: HTTP router for LLM pods; the next turn of a session that just finished goes first\n"
+        "\n"
+        "Usage: kthena-router [--config FILE] [--NAME=VALUE | --NAME VALUE]...\n"
+        "\n"
+        "A flag counts before its environment variable, that before the INI file, that before the default.\n"
+        "Booleans may stand alone (--enable-session-boost) or take =true or =false.\n"
+        "\n"
+        "  --config FILE          the INI file (environment: ROUTER_CONFIG); SIGHUP reads it again\n"
+        "  --check                read everything, list every problem; exit status 1 if there is one\n"
+        "  --print-config         print the values in force and where each comes from\n"
+        "  --print-example        print a commented sample INI file\n"
+        "  --print-options-doc    print the table of options as Markdown\n"
+        "  --version              print the version\n"
+        "  --help                 print this text\n"
+        "\n"
+        "  Flag                             Environment                    Default      Meaning\n";
+
+    if (!buf_append(out, head, sizeof(head) - 1))
+        return false;
+    for (enum config_option o = 0; o < CONFIG_OPTION_COUNT; o++) {
+        if (!help_option(config_option_row(o), out))
+            return false;
+    }
+    return true;
+}
+
+/* ---- the values in force ---- */
+
+static const char *const origin_names[] = {[CONFIG_DEFAULT] = "default",
+                                           [CONFIG_INI] = "INI file",
+                                           [CONFIG_ENV] = "environment",
+                                           [CONFIG_FLAG] = "flag"};
+
+static bool print_option(const struct config *c, enum config_option o, struct buf *out)
+{
+    size_t start = out->len, width;
+
+    if (!buf_printf(out, "%s = ", config_option_row(o)->key) || !config_option_format(c, o, out))
+        return false;
+    width = out->len - start;
+    return buf_printf(out, "%*s ; %s\n", width < 50 ? (int)(50 - width) : 0, "", origin_names[c->origins[o]]);
+}
+
+static bool print_pods(const struct config_server *s, const char *prefix, struct buf *out)
+{
+    if (s->dns != NULL)
+        return buf_printf(out, "%sdns = %s\n", prefix, s->dns);
+    for (size_t i = 0; i < s->n_pods; i++) {
+        if (!buf_printf(out, "%s%s%s%s\n", prefix, i == 0 ? "pods = " : "    ", s->pods[i],
+                        i + 1 < s->n_pods ? "," : ""))
+            return false;
+    }
+    return true;
+}
+
+static bool print_server(const struct config_server *s, const char *prefix, struct buf *out)
+{
+    static const char *const engines[] = {
+        [PROMTEXT_NONE] = "none", [PROMTEXT_VLLM] = "vllm", [PROMTEXT_SGLANG] = "sglang"};
+    char timeout[DURATION_TEXT_MAX];
+    size_t n = duration_format(s->timeout_us, timeout);
+
+    if (!buf_printf(out, "\n%s[model-server %s]\n", prefix, s->name) || !print_pods(s, prefix, out) ||
+        !buf_printf(out, "%sengine = %s\n", prefix, engines[s->engine]))
+        return false;
+    if (s->model != NULL && !buf_printf(out, "%smodel = %s\n", prefix, s->model))
+        return false;
+    return s->timeout_us == 0 || buf_printf(out, "%stimeout = %.*s\n", prefix, (int)n, timeout);
+}
+
+static bool print_route(const struct config_route *r, const char *prefix, struct buf *out)
+{
+    return buf_printf(out, "\n%s[model-route %s]\n%smodel = %s\n%starget = %s\n", prefix, r->name, prefix,
+                      r->model, prefix, r->target);
+}
+
+/* What comes from ROUTER_BACKENDS is a comment, so that the whole can be used as an INI file. */
+static const char *prefix_of(size_t line)
+{
+    return line == 0 ? "; " : "";
+}
+
+bool config_text_print(const struct config *c, struct buf *out)
+{
+    if (!buf_printf(out, "; INI file: %s\n[router]\n", c->file == NULL ? "none" : c->file))
+        return false;
+    for (enum config_option o = 0; o < CONFIG_OPTION_COUNT; o++) {
+        if (!print_option(c, o, out))
+            return false;
+    }
+    for (size_t i = 0; i < c->n_servers; i++) {
+        if (!print_server(&c->servers[i], prefix_of(c->servers[i].line), out))
+            return false;
+    }
+    for (size_t i = 0; i < c->n_routes; i++) {
+        if (!print_route(&c->routes[i], prefix_of(c->routes[i].line), out))
+            return false;
+    }
+    return true;
+}
+
+/* ---- the sample file ---- */
+
+/* "; text" lines of at most 100 characters. */
+static bool print_comment(const char *text, struct buf *out)
+{
+    while (*text != '\0') {
+        size_t n = strlen(text), line = n;
+
+        if (n > 98) {
+            for (line = 98; line > 0 && text[line] != ' ';)
+                line--;
+        }
+        if (!buf_printf(out, "; %.*s\n", (int)line, text))
+            return false;
+        text += line < n ? line + 1 : line;
+    }
+    return true;
+}
+
+static bool example_option(const struct config_option_row *row, struct buf *out)
+{
+    char words[CONFIG_OPTION_NAME_MAX];
+
+    if (row->group != NULL && !buf_printf(out, "\n; ---- %s ----\n", row->group))
+        return false;
+    if (!buf_append(out, "\n", 1) || !print_comment(row->help, out))
+        return false;
+    if (row->type == CONFIG_TYPE_ENUM) {
+        config_option_choices(row, words);
+        if (!buf_printf(out, "; One of: %s\n", words))
+            return false;
+    }
+    if (row->restart && !buf_printf(out, "; A change takes effect after a restart.\n"))
+        return false;
+    return buf_printf(out, ";%s =%s%s\n", row->key, row->initial[0] == '\0' ? "" : " ", row->initial);
+}
+
+bool config_text_example(struct buf *out)
+{
+    static const char head[] =
+        "; Sample configuration of kthena-router: every option with its default, and the sections for pods "
+        "and routes.\n"
+        "; Use it with:  kthena-router --config router.ini     Check it with:  kthena-router --check "
+        "--config router.ini\n"
+        ";\n"
+        "; A line is \"key = value\". Comments start with ';' or '#', at the start of a line or after a "
+        "space.\n"
+        "; An indented line continues the list above it (pods, backends, session_boost_header).\n"
+        "; Environment variables and flags count before this file. SIGHUP reads it again; if it holds an "
+        "error,\n"
+        "; the router says so and keeps what it has.\n"
+        "\n"
+        "[router]\n";
+    static const char tail[] =
+        "\n"
+        "; ---- Pods and routes ----\n"
+        "\n"
+        "; A model-server is a set of pods that are alike. Give either pods or dns.\n"
+        "[model-server chat]\n"
+        "; Addresses: name:port, IPv4:port or [IPv6]:port, separated by commas or white space.\n"
+        "pods = 127.0.0.1:8000,\n"
+        "    127.0.0.1:8001\n"
+        "; Whose metrics the pods have: vllm (default), sglang, or none: not read, the in-flight limit alone "
+        "decides.\n"
+        ";engine = vllm\n"
+        "; The name the pods know the model by; without it requests are passed on untouched.\n"
+        ";model = Qwen/Qwen2.5-7B-Instruct\n"
+        "; For the head of an answer; 0 = as upstream_header_timeout.\n"
+        ";timeout = 0s\n"
+        "\n"
+        "; A model-route gives a model its public name (default: the route's own) and names the server "
+        "behind it.\n"
+        "; Each public model has one route.\n"
+        "[model-route chat]\n"
+        ";model = chat\n"
+        "target = chat\n"
+        "\n"
+        "; Pods behind a DNS name, such as a headless Kubernetes Service: every address is a pod, and the "
+        "name is looked up\n"
+        "; again all the time.\n"
+        ";[model-server coder]\n"
+        ";dns = coder-pods.llm.svc.cluster.local:8000\n"
+        ";model = Qwen/Qwen2.5-Coder-7B-Instruct\n"
+        ";timeout = 2m\n"
+        "\n"
+        ";[model-route coder]\n"
+        ";target = coder\n"
+        "\n"
+        "; SGLang pods, with IPv6 addresses.\n"
+        ";[model-server qwen3]\n"
+        ";pods = [fd00::10]:30000, [fd00::11]:30000\n"
+        ";engine = sglang\n"
+        "\n"
+        ";[model-route qwen3-route]\n"
+        ";model = Qwen/Qwen3-8B\n"
+        ";target = qwen3\n";
+
+    if (!buf_append(out, head, sizeof(head) - 1))
+        return false;
+    for (enum config_option o = 0; o < CONFIG_OPTION_COUNT; o++) {
+        if (!example_option(config_option_row(o), out))
+            return false;
+    }
+    return buf_append(out, tail, sizeof(tail) - 1);
+}
+
+/* ---- the options page ---- */
+
+static bool doc_option(const struct config_option_row *row, struct buf *out)
+{
+    char words[CONFIG_OPTION_NAME_MAX];
+
+    if (row->group != NULL && !buf_printf(out,
+                                          "\n## %s\n\n| environment | flag | INI key | default | restart | "
+                                          "meaning |\n|---|---|---|---|---|---|\n",
+                                          row->group))
+        return false;
+    if (!buf_printf(out, "| `%s` | `--%s` | `%s` | %s%s%s | %s | %s", row->env, row->flag, row->key,
+                    row->initial[0] == '\0' ? "" : "`", row->initial[0] == '\0' ? "-" : row->initial,
+                    row->initial[0] == '\0' ? "" : "`", row->restart ? "yes" : "no", row->help))
+        return false;
+    if (row->type == CONFIG_TYPE_ENUM) {
+        config_option_choices(row, words);
+        if (!buf_printf(out, " (%s)", words))
+            return false;
+    }
+    return buf_append(out, " |\n", 3);
+}
+
+bool config_text_options_doc(struct buf *out)
+{
+    static const char head[] = "# Options\n"
+                               "\n"
+                               "Printed by `kthena-router --print-options-doc`; do not edit.\n"
+                               "\n"
+                               "Precedence: default < INI file (`--config FILE` or `ROUTER_CONFIG`) < "
+                               "environment < flag. `--print-config` shows\n"
+                               "each value in force and its origin, `--check` lists every problem and exits "
+                               "with 1 if there is one.\n"
+                               "\n"
+                               "- A flag is `--name=value` or `--name value`; booleans may stand alone. A "
+                               "bad flag or INI line is an error.\n"
+                               "- An environment value that cannot be parsed is a warning, and the value "
+                               "without it applies (an error under\n"
+                               "  `--check`). An empty variable counts as not set, but for "
+                               "`SESSION_BOOST_TIMEOUT`, where it is a bad value.\n"
+                               "- Durations: `250ms`, `30s`, `1m30s`, `0`; the unit is required. Sizes: "
+                               "`65536`, `64KiB`, `1GiB`. Booleans:\n"
+                               "  `true`, `false`, `1`, `0`, `t`, `f`.\n"
+                               "- restart: `SIGHUP` reads the INI file again; an option marked `yes` keeps "
+                               "its value until the next start, and a\n"
+                               "  warning says so.\n";
+    static const char tail[] =
+        "\n"
+        "## Pods and routes (INI file)\n"
+        "\n"
+        "| section | key | default | meaning |\n"
+        "|---|---|---|---|\n"
+        "| `[model-server NAME]` | `pods` | - | list of `name:port`, `IPv4:port`, `[IPv6]:port`, separated "
+        "by commas or white space; may go on in indented lines |\n"
+        "| | `dns` | - | `name:port` instead of `pods`: every address of the name is a pod; looked up again "
+        "all the time |\n"
+        "| | `engine` | `vllm` | whose metrics are read: `vllm`, `sglang`, or `none`: not read, the "
+        "in-flight limit alone decides |\n"
+        "| | `model` | - | the name the pods know the model by; without it request bodies are passed on "
+        "untouched |\n"
+        "| | `timeout` | `0s` | for the head of an answer; 0 = `UPSTREAM_HEADER_TIMEOUT` |\n"
+        "| `[model-route NAME]` | `model` | NAME | public name of the model; each has one route |\n"
+        "| | `target` | - | name of the model-server; required |\n"
+        "\n"
+        "`ROUTER_BACKENDS=MODEL=host:port,host:port;MODEL2=...` makes a server (engine vllm) and a route for "
+        "each MODEL. The\n"
+        "first `=` ends the name: it may hold `/`, `:` and `.`, but neither `=` nor `;`. A model defined "
+        "here and in the INI file\n"
+        "is an error.\n"
+        "\n"
+        "In Kubernetes, a Service named `router` makes every pod of its namespace see "
+        "`ROUTER_PORT=tcp://...`. Such values are\n"
+        "ignored with a warning; `enableServiceLinks: false` in the pod's spec keeps them away.\n";
+
+    if (!buf_append(out, head, sizeof(head) - 1))
+        return false;
+    for (enum config_option o = 0; o < CONFIG_OPTION_COUNT; o++) {
+        if (!doc_option(config_option_row(o), out))
+            return false;
+    }
+    return buf_append(out, tail, sizeof(tail) - 1);
+}

@@ -1,0 +1,138 @@
+/* model: joins a queue with its pods. It owns the targets and their lanes and decides which pods are usable;
+ * who is admitted is for admit. */
+#include "model.h"
+#include "mem.h"
+
+struct model *model_new(const char *name, const struct boostq_rules *rules)
+{
+    struct model *m = mem_zalloc(sizeof(*m));
+
+    m->name = mem_strdup(name);
+    boostq_init(&m->q, rules);
+    return m;
+}
+
+static struct model_target *target_new(struct model *m, struct pod *p)
+{
+    struct model_target *t = mem_zalloc(sizeof(*t));
+
+    t->pod = pod_ref(p);
+    t->usable = true;
+    boostq_add_lane(&m->q, &t->lane, p->id);
+    return t;
+}
+
+static void target_free(struct model *m, struct model_target *t)
+{
+    boostq_remove_lane(&m->q, &t->lane);
+    pod_unref(t->pod);
+    mem_free(t);
+}
+
+void model_free(struct model *m)
+{
+    for (size_t i = 0; i < m->n_targets; i++)
+        target_free(m, m->targets[i]);
+    boostq_free(&m->q);
+    mem_free(m->targets);
+    mem_free(m->name);
+    mem_free(m);
+}
+
+struct model_target *model_target_of(const struct model *m, uint64_t pod_id)
+{
+    for (size_t i = 0; i < m->n_targets; i++) {
+        if (m->targets[i]->pod->id == pod_id)
+            return m->targets[i];
+    }
+    return NULL;
+}
+
+static bool contains(struct pod *const *pods, size_t n, const struct pod *p)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (pods[i] == p)
+            return true;
+    }
+    return false;
+}
+
+static void drop_targets_not_in(struct model *m, struct pod *const *pods, size_t n)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < m->n_targets; i++) {
+        struct model_target *t = m->targets[i];
+
+        if (contains(pods, n, t->pod)) {
+            t->index = kept;
+            m->targets[kept++] = t;
+        } else {
+            target_free(m, t);
+        }
+    }
+    m->n_targets = kept;
+}
+
+static void add_target(struct model *m, struct pod *p)
+{
+    if (m->n_targets == m->cap_targets) {
+        m->cap_targets = m->cap_targets > 0 ? m->cap_targets * 2 : 4;
+        m->targets = mem_array(m->targets, m->cap_targets, sizeof(*m->targets));
+    }
+    m->targets[m->n_targets] = target_new(m, p);
+    m->targets[m->n_targets]->index = m->n_targets;
+    m->n_targets++;
+}
+
+void model_set_pods(struct model *m, struct pod *const *pods, size_t n, int64_t now_us)
+{
+    drop_targets_not_in(m, pods, n);
+    for (size_t i = 0; i < n; i++) {
+        if (model_target_of(m, pods[i]->id) == NULL)
+            add_target(m, pods[i]);
+    }
+    model_refresh(m, now_us);
+}
+
+static bool some_pod_is_in_place(const struct model *m, int64_t now_us)
+{
+    for (size_t i = 0; i < m->n_targets; i++) {
+        if (!m->targets[i]->pod->leaving && !pod_is_aside(m->targets[i]->pod, now_us))
+            return true;
+    }
+    return false;
+}
+
+static bool set_usable(struct model *m, struct model_target *t, bool usable)
+{
+    if (t->usable == usable)
+        return false;
+    t->usable = usable;
+    if (usable)
+        boostq_open_lane(&t->lane);
+    else
+        boostq_close_lane(&m->q, &t->lane);
+    return true;
+}
+
+bool model_refresh(struct model *m, int64_t now_us)
+{
+    bool heed_aside = some_pod_is_in_place(m, now_us), changed = false;
+
+    m->n_usable = 0;
+    for (size_t i = 0; i < m->n_targets; i++) {
+        struct model_target *t = m->targets[i];
+        bool usable = !t->pod->leaving && !(heed_aside && pod_is_aside(t->pod, now_us));
+
+        m->n_usable += usable;
+        if (set_usable(m, t, usable))
+            changed = true;
+    }
+    return changed;
+}
+
+enum pod_room model_target_room(const struct model_target *t, const struct pod_rules *rules, int64_t now_us)
+{
+    return t->usable ? pod_room(t->pod, rules, now_us) : POD_NOT_USABLE;
+}

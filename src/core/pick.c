@@ -1,0 +1,59 @@
+/* pick: which pod. It owns the order of preference and reads everything else; it takes no slot and changes
+ * nothing. */
+#include "pick.h"
+
+static bool has_tried(const struct admit_item *item, const struct model_target *t)
+{
+    for (unsigned i = 0; i < item->n_tried; i++) {
+        if (item->tried[i] == t->pod->id)
+            return true;
+    }
+    return false;
+}
+
+bool pick_any_untried(const struct model *m, const struct admit_item *item)
+{
+    for (size_t i = 0; i < m->n_targets; i++) {
+        if (m->targets[i]->usable && !has_tried(item, m->targets[i]))
+            return true;
+    }
+    return false;
+}
+
+/* 0 for a number that is missing (NAN) or stale. */
+static double opinion(double number, bool stale)
+{
+    return !stale && number > 0 ? number : 0;
+}
+
+static bool better(const struct pod *a, const struct pod *b, const struct pod_rules *rules, int64_t now_us)
+{
+    bool stale_a = pod_numbers_stale(a, rules, now_us), stale_b = pod_numbers_stale(b, rules, now_us);
+    double waiting_a = opinion(a->numbers.waiting, stale_a), waiting_b = opinion(b->numbers.waiting, stale_b);
+
+    if (a->in_flight != b->in_flight)
+        return a->in_flight < b->in_flight;
+    if (waiting_a < waiting_b || waiting_a > waiting_b)
+        return waiting_a < waiting_b;
+    return opinion(a->numbers.kv_usage, stale_a) < opinion(b->numbers.kv_usage, stale_b);
+}
+
+struct model_target *pick_target(struct model *m, const struct admit_item *item,
+                                 const struct pod_rules *rules, int64_t now_us)
+{
+    bool heed_tried = item->n_tried > 0 && pick_any_untried(m, item);
+    uint64_t warm_pod_id = boostq_warm_pod(&m->q, &item->queue);
+    struct model_target *best = NULL;
+
+    for (size_t i = 0; i < m->n_targets; i++) {
+        struct model_target *t = m->targets[(m->next_tie + i) % m->n_targets];
+
+        if (model_target_room(t, rules, now_us) != POD_ROOM || (heed_tried && has_tried(item, t)))
+            continue;
+        if (t->pod->id == warm_pod_id)
+            return t;
+        if (best == NULL || better(t->pod, best->pod, rules, now_us))
+            best = t;
+    }
+    return best;
+}

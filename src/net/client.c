@@ -1,0 +1,572 @@
+/* One downstream connection. Bytes come from the loop's shared read buffer and are parsed there; only what cannot be used
+ * yet is copied into `in`. A sized body is read straight to its final place. */
+#include "client.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include "mem.h"
+
+#define CLIENT_LINGER_US      (2 * US_PER_S)
+#define CLIENT_PEER_CHECK_US  (1 * US_PER_S)
+#define CLIENT_BODY_FIRST     (4 * 1024)
+#define CLIENT_EXACT_BODY_MAX (64 * 1024 * 1024)
+
+static void client_process_kept(struct client *c);
+
+/* ---- time limits ---- */
+
+static void client_arm(struct client *c, int64_t in_us)
+{
+    if (in_us > 0)
+        loop_timer_set(c->conn.loop, &c->timer, loop_now_us(c->conn.loop) + in_us);
+    else
+        loop_timer_cancel(c->conn.loop, &c->timer);
+}
+
+static void client_refuse(struct client *c, enum outcome o, const char *why)
+{
+    c->refused = true;
+    c->keep_alive = false;
+    c->state = CLIENT_BUSY;
+    loop_timer_cancel(c->conn.loop, &c->timer);
+    c->ops->refuse(c, o, why);
+}
+
+static void client_lost(struct client *c, enum client_loss loss)
+{
+    if (c->state == CLIENT_BODY || c->state == CLIENT_BUSY)
+        c->ops->gone(c, loss);
+    client_close(c);
+}
+
+/* A reader is slow while acknowledged bytes grow, and stalled when they stand still for the whole limit. */
+static void client_check_stall(struct client *c)
+{
+    const int64_t now_us = loop_now_us(c->conn.loop), limit_us = c->rules->write_timeout_us;
+    const uint64_t acked = conn_acked_bytes(&c->conn);
+
+    if (conn_pending(&c->conn) == 0 || limit_us <= 0)
+        return;
+    if (acked != c->acked_bytes) {
+        c->acked_bytes = acked;
+        c->stalled_since_us = now_us;
+    } else if (now_us - c->stalled_since_us >= limit_us) {
+        client_lost(c, CLIENT_LOSS_STALLED);
+        return;
+    }
+    /* Looked at four times per limit: a stall is noticed at most a quarter late. */
+    loop_timer_set(c->conn.loop, &c->timer, now_us + limit_us / 4 + 1);
+}
+
+static void client_watch_writing(struct client *c)
+{
+    if (conn_pending(&c->conn) == 0 || wheel_pending(&c->timer) || c->rules->write_timeout_us <= 0)
+        return;
+    c->acked_bytes = conn_acked_bytes(&c->conn);
+    c->stalled_since_us = loop_now_us(c->conn.loop);
+    client_arm(c, c->rules->write_timeout_us / 4 + 1);
+}
+
+static void client_on_timer(struct wheel_timer *t)
+{
+    struct client *c = CONTAINER_OF(t, struct client, timer);
+
+    switch (c->state) {
+    case CLIENT_HEAD:
+        c->head->base = buf_slice(&c->in).p;
+        client_refuse(c, OUTCOME_CLIENT_TIMEOUT, "the request head did not arrive within CLIENT_HEADER_TIMEOUT");
+        break;
+    case CLIENT_BODY:
+        client_refuse(c, OUTCOME_CLIENT_TIMEOUT, "no byte of the request body arrived within CLIENT_BODY_TIMEOUT");
+        break;
+    case CLIENT_BUSY:
+        /* Reading is paused behind too many pipelined bytes: a FIN among them would go unnoticed. */
+        if (!c->conn.reading && conn_peer_gone(&c->conn)) {
+            client_lost(c, CLIENT_LOSS_GONE);
+            break;
+        }
+        client_check_stall(c);
+        if (c->state == CLIENT_BUSY && !c->conn.reading && !wheel_pending(&c->timer))
+            client_arm(c, CLIENT_PEER_CHECK_US);
+        break;
+    case CLIENT_FLUSH:
+        client_check_stall(c);
+        break;
+    case CLIENT_IDLE:
+        if (conn_pending(&c->conn) > 0) {
+            client_check_stall(c);
+            break;
+        }
+        client_close(c);
+        break;
+    case CLIENT_LINGER:
+    case CLIENT_CLOSED:
+        client_close(c);
+        break;
+    }
+}
+
+/* ---- reading requests ---- */
+
+static void client_drop_head(struct client *c)
+{
+    mem_free(c->head);
+    c->head = NULL;
+}
+
+static void client_start_head(struct client *c)
+{
+    c->state = CLIENT_HEAD;
+    c->first_byte_us = loop_now_us(c->conn.loop);
+    c->refused = false;
+    if (c->head == NULL)
+        c->head = mem_alloc(sizeof *c->head);
+    http1_start(&c->http, HTTP1_REQUEST, c->head, c->rules->max_head_bytes, false);
+    client_arm(c, c->rules->header_timeout_us);
+}
+
+static void client_whole(struct client *c)
+{
+    c->state = CLIENT_BUSY;
+    c->body_done_us = loop_now_us(c->conn.loop);
+    loop_timer_cancel(c->conn.loop, &c->timer);
+    c->ops->request(c);
+}
+
+static bool client_make_room(struct client *c, size_t n)
+{
+    const uint64_t limit = c->rules->max_body_bytes;
+    size_t cap = c->body_cap > 0 ? c->body_cap : CLIENT_BODY_FIRST;
+
+    if (c->body_n + n > limit) {
+        client_refuse(c, OUTCOME_BODY_TOO_LARGE, "the request body is larger than MAX_BODY_BYTES");
+        return false;
+    }
+    if (c->rules->held_bytes + n > c->rules->max_held_bytes) {
+        client_refuse(c, OUTCOME_QUEUE_BYTES, "QUEUE_MAX_BYTES of request bodies are waiting in the router");
+        return false;
+    }
+    while (cap < c->body_n + n)
+        cap *= 2;
+    if (cap > c->body_cap) {
+        c->body = mem_realloc(c->body, cap);
+        c->body_cap = cap;
+    }
+    return true;
+}
+
+static void client_count_body(struct client *c, size_t n)
+{
+    c->body_n += n;
+    c->rules->held_bytes += n;
+    client_arm(c, c->rules->body_timeout_us);
+}
+
+static bool client_add_body(struct client *c, struct slice s)
+{
+    if (s.n == 0)
+        return true;
+    if (!client_make_room(c, s.n))
+        return false;
+    memcpy(c->body + c->body_n, s.p, s.n);
+    client_count_body(c, s.n);
+    return true;
+}
+
+/* The owner wants the body: where it goes, and the go-ahead for a client that waits for it. */
+static void client_start_body(struct client *c, uint64_t length, bool send_continue)
+{
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
+    c->state = CLIENT_BODY;
+    if (length > 0 && length <= CLIENT_EXACT_BODY_MAX) {
+        c->body_cap = (size_t)length;
+        c->body = mem_alloc(c->body_cap);
+    }
+    if (send_continue) {
+        struct iovec iov = {(char *)(uintptr_t)go_on, sizeof go_on - 1};
+
+        if (!conn_writev(&c->conn, &iov, 1))
+            c->conn.broken = true; /* noticed when the body is read */
+    }
+    client_arm(c, c->rules->body_timeout_us);
+}
+
+static void client_head_done(struct client *c, size_t have)
+{
+    const uint64_t length = c->head->framing == HTTP1_SIZED ? c->head->content_length : 0;
+    const bool body = c->head->framing == HTTP1_CHUNKED || length > 0;
+    const bool send_continue = c->head->expect_continue && c->head->minor >= 1 && have == 0;
+    bool wanted;
+
+    c->minor = c->head->minor;
+    c->keep_alive = c->head->keep_alive;
+    c->state = CLIENT_BUSY;
+    /* Answered on the head alone: a body that is on its way would be taken for the next request. */
+    c->refused = body;
+    wanted = c->ops->head(c);
+    client_drop_head(c);
+    if (!wanted)
+        return;
+    c->refused = false;
+    if (length > c->rules->max_body_bytes)
+        client_refuse(c, OUTCOME_BODY_TOO_LARGE, "Content-Length is larger than MAX_BODY_BYTES");
+    else if (body)
+        client_start_body(c, length, send_continue);
+    else
+        client_whole(c);
+}
+
+static enum outcome client_error_outcome(enum http1_error e)
+{
+    switch (e) {
+    case HTTP1_HEAD_TOO_LARGE:
+        return OUTCOME_HEAD_TOO_LARGE;
+    case HTTP1_TARGET_TOO_LONG:
+        return OUTCOME_URI_TOO_LONG;
+    case HTTP1_UNSUPPORTED:
+        return OUTCOME_UNSUPPORTED;
+    case HTTP1_OK:
+    case HTTP1_BAD:
+    case HTTP1_VERSION:
+        break;
+    }
+    return OUTCOME_BAD_HTTP;
+}
+
+/* The parsers. Each returns the bytes it used; 0 = it needs more, or the request went to the owner. */
+static size_t client_parse_head(struct client *c, const char *p, size_t n)
+{
+    const ssize_t used = http1_head(&c->http, p, n);
+
+    if (used < 0) {
+        client_refuse(c, client_error_outcome(c->http.error), c->http.reason);
+        return 0;
+    }
+    if (used > 0)
+        client_head_done(c, n - (size_t)used);
+    return (size_t)used;
+}
+
+static size_t client_parse_body(struct client *c, const char *p, size_t n)
+{
+    struct slice span;
+    const ssize_t used = http1_body(&c->http, p, n, &span);
+
+    if (used < 0) {
+        client_refuse(c, client_error_outcome(c->http.error), c->http.reason);
+        return 0;
+    }
+    if (!client_add_body(c, span))
+        return 0;
+    if (c->http.done)
+        client_whole(c);
+    return (size_t)used;
+}
+
+/* Uses as many bytes as make sense now. A head that ends inside p is parsed in place. */
+static size_t client_process(struct client *c, const char *p, size_t n)
+{
+    size_t at = 0;
+
+    while (at < n && c->state <= CLIENT_BODY) {
+        const enum client_state before = c->state;
+        size_t used;
+
+        if (before == CLIENT_IDLE) {
+            at += http1_skip_blank(p + at, n - at);
+            if (at < n)
+                client_start_head(c);
+            continue;
+        }
+        used = before == CLIENT_HEAD ? client_parse_head(c, p + at, n - at) : client_parse_body(c, p + at, n - at);
+        at += used;
+        if (used == 0 && c->state == before)
+            break;
+    }
+    return at;
+}
+
+/* Keeps the bytes that client_process left. A head in progress must stay whole. */
+static void client_keep(struct client *c, const char *p, size_t n)
+{
+    if (c->state >= CLIENT_FLUSH || n == 0)
+        return;
+    if (!buf_append(&c->in, p, n)) {
+        c->keep_alive = false;
+        buf_clear(&c->in);
+    }
+    if (c->state == CLIENT_BUSY && c->in.len >= c->rules->max_head_bytes) {
+        conn_want_read(&c->conn, false);
+        if (!wheel_pending(&c->timer))
+            client_arm(c, CLIENT_PEER_CHECK_US);
+    }
+}
+
+static void client_process_kept(struct client *c)
+{
+    const struct slice s = buf_slice(&c->in);
+    const size_t used = client_process(c, s.p, s.n);
+
+    if (c->state < CLIENT_FLUSH)
+        buf_consume(&c->in, used);
+}
+
+static void client_on_next(struct loop_task *t)
+{
+    struct client *c = CONTAINER_OF(t, struct client, next);
+
+    if (c->state == CLIENT_IDLE)
+        client_process_kept(c);
+}
+
+static void client_use(struct client *c, const char *p, size_t n)
+{
+    size_t used;
+
+    if (c->state >= CLIENT_FLUSH)
+        return;
+    if (c->in.len > 0 || c->state == CLIENT_BUSY) {
+        client_keep(c, p, n);
+        if (c->state < CLIENT_BUSY)
+            client_process_kept(c);
+        return;
+    }
+    used = client_process(c, p, n);
+    if (c->state != CLIENT_CLOSED)
+        client_keep(c, p + used, n - used);
+}
+
+/* A sized body goes to its place without passing the shared buffer. True: handled. */
+static bool client_read_sized(struct client *c, ssize_t *got)
+{
+    size_t room;
+
+    if (c->state != CLIENT_BODY || c->http.framing != HTTP1_SIZED || c->in.len > 0)
+        return false;
+    room = c->body_cap - c->body_n;
+    if (room == 0 || c->rules->held_bytes + room > c->rules->max_held_bytes)
+        return false;
+    *got = conn_read(&c->conn, c->body + c->body_n, room);
+    if (*got > 0) {
+        client_count_body(c, (size_t)*got);
+        c->http.remaining -= (uint64_t)*got;
+        if (c->http.remaining == 0) {
+            c->http.done = true;
+            client_whole(c);
+        }
+    }
+    return true;
+}
+
+static void client_on_readable(struct conn *conn)
+{
+    struct client *c = CONTAINER_OF(conn, struct client, conn);
+    char *shared = c->conn.loop->read_buffer;
+    ssize_t got;
+
+    if (!client_read_sized(c, &got)) {
+        got = conn_read(conn, shared, LOOP_READ_BYTES);
+        if (got > 0)
+            client_use(c, shared, (size_t)got);
+    }
+    if (got == 0 || got == -2)
+        client_lost(c, CLIENT_LOSS_GONE);
+}
+
+/* ---- answering ---- */
+
+bool client_may_keep(const struct client *c, enum http1_framing framing)
+{
+    return c->keep_alive && !c->refused && !c->rules->closing && framing != HTTP1_UNTIL_CLOSE;
+}
+
+void client_begin(struct client *c, enum http1_framing framing, bool keep_alive)
+{
+    c->framing = framing;
+    c->keep_alive = keep_alive;
+}
+
+/* "1a2b\r\n" */
+static size_t client_chunk_line(char out[20], size_t n)
+{
+    char digits[16];
+    size_t d = 0, at = 0;
+
+    do
+        digits[d++] = "0123456789abcdef"[n & 15];
+    while ((n >>= 4) > 0);
+    while (d > 0)
+        out[at++] = digits[--d];
+    out[at++] = '\r';
+    out[at++] = '\n';
+    return at;
+}
+
+static unsigned client_iov_add(struct iovec *iov, unsigned n, const char *p, size_t bytes)
+{
+    if (bytes == 0)
+        return n;
+    iov[n] = (struct iovec){(char *)(uintptr_t)p, bytes};
+    return n + 1;
+}
+
+bool client_send(struct client *c, struct slice head, const struct slice *spans, unsigned n_spans, bool end)
+{
+    struct iovec iov[CLIENT_SPANS_MAX + 4];
+    char chunk_line[20];
+    size_t total = 0;
+    unsigned n = client_iov_add(iov, 0, head.p, head.n);
+
+    for (unsigned i = 0; i < n_spans; i++)
+        total += spans[i].n;
+    if (c->framing == HTTP1_CHUNKED && total > 0)
+        n = client_iov_add(iov, n, chunk_line, client_chunk_line(chunk_line, total));
+    for (unsigned i = 0; i < n_spans; i++)
+        n = client_iov_add(iov, n, spans[i].p, spans[i].n);
+    if (c->framing == HTTP1_CHUNKED && total > 0)
+        n = client_iov_add(iov, n, "\r\n", 2);
+    if (c->framing == HTTP1_CHUNKED && end)
+        n = client_iov_add(iov, n, "0\r\n\r\n", 5);
+    if (n > 0 && !conn_writev(&c->conn, iov, n))
+        return false;
+    client_watch_writing(c);
+    return true;
+}
+
+static void client_on_drained(struct conn *conn)
+{
+    struct client *c = CONTAINER_OF(conn, struct client, conn);
+
+    if (conn->broken)
+        client_lost(c, CLIENT_LOSS_GONE);
+    else if (c->state == CLIENT_FLUSH)
+        client_end(c, false);
+    else if (c->state == CLIENT_IDLE)
+        client_end(c, true);
+    else if (c->state == CLIENT_BUSY)
+        c->ops->drained(c);
+}
+
+char *client_take_body(struct client *c, size_t *n)
+{
+    char *body = c->body;
+
+    *n = c->body_n;
+    c->body = NULL;
+    c->body_n = c->body_cap = 0;
+    return body;
+}
+
+void client_release_held(struct client_rules *rules, size_t n_bytes)
+{
+    rules->held_bytes -= n_bytes;
+}
+
+static void client_drop_body(struct client *c)
+{
+    client_release_held(c->rules, c->body_n);
+    mem_free(c->body);
+    c->body = NULL;
+    c->body_n = c->body_cap = 0;
+}
+
+/* The half-closed goodbye: the answer must not be lost to the RST that unread request bytes would cause. */
+static void client_say_goodbye(struct client *c)
+{
+    if (!c->refused && c->in.len == 0) {
+        client_close(c);
+        return;
+    }
+    c->state = CLIENT_LINGER;
+    buf_free(&c->in);
+    shutdown(c->conn.fd, SHUT_WR);
+    conn_want_read(&c->conn, true);
+    client_arm(c, CLIENT_LINGER_US);
+}
+
+static void client_next_request(struct client *c)
+{
+    c->state = CLIENT_IDLE;
+    conn_want_read(&c->conn, true);
+    /* A client that pipelines without reading its answers waits until they have left. */
+    if (conn_pending(&c->conn) > 0) {
+        loop_timer_cancel(c->conn.loop, &c->timer);
+        client_watch_writing(c);
+        return;
+    }
+    client_arm(c, c->rules->idle_timeout_us);
+    if (c->in.len > 0)
+        loop_defer(c->conn.loop, &c->next);
+}
+
+void client_end(struct client *c, bool clean)
+{
+    if (c->state == CLIENT_CLOSED)
+        return;
+    c->request = NULL;
+    client_drop_head(c);
+    client_drop_body(c);
+    if (c->conn.broken) {
+        client_close(c);
+    } else if (clean && c->keep_alive && !c->rules->closing) {
+        client_next_request(c);
+    } else if (conn_pending(&c->conn) > 0) {
+        c->state = CLIENT_FLUSH;
+        client_watch_writing(c);
+    } else {
+        client_say_goodbye(c);
+    }
+}
+
+/* ---- life ---- */
+
+static void client_free(struct loop_grave *g)
+{
+    mem_free(CONTAINER_OF(g, struct client, grave));
+}
+
+void client_close(struct client *c)
+{
+    if (c->state == CLIENT_CLOSED)
+        return;
+    c->state = CLIENT_CLOSED;
+    loop_timer_cancel(c->conn.loop, &c->timer);
+    loop_task_cancel(&c->next);
+    conn_close(&c->conn, false);
+    client_drop_head(c);
+    client_drop_body(c);
+    buf_free(&c->in);
+    c->ops->closed(c);
+    loop_bury(c->conn.loop, &c->grave, client_free);
+}
+
+void client_close_idle(struct client *c)
+{
+    if (c->state == CLIENT_IDLE && conn_pending(&c->conn) == 0)
+        client_close(c);
+}
+
+struct client *client_new(struct loop *l, int fd, const struct sockaddr *from, struct client_rules *rules,
+                          const struct client_ops *ops, void *arg)
+{
+    static const struct conn_ops conn_ops = {client_on_readable, client_on_drained, NULL};
+    struct client *c = mem_zalloc(sizeof *c);
+    int one = 1;
+
+    conn_open(&c->conn, l, fd, &conn_ops, SIZE_MAX);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    list_init(&c->link);
+    c->rules = rules;
+    c->ops = ops;
+    c->arg = arg;
+    buf_init(&c->in, rules->max_head_bytes + 2 * LOOP_READ_BYTES);
+    wheel_timer_init(&c->timer, client_on_timer);
+    loop_task_init(&c->next, client_on_next);
+    listener_address_text(from, c->address);
+    conn_want_read(&c->conn, true);
+    client_arm(c, rules->idle_timeout_us);
+    return c;
+}

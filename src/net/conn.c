@@ -1,0 +1,209 @@
+/* One non-blocking socket. Order of bytes: `out` and `borrowed` are never used at the same time. */
+#include "conn.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static void conn_on_read(evutil_socket_t fd, short what, void *arg)
+{
+    struct conn *c = arg;
+
+    (void)fd, (void)what;
+    c->ops->readable(c);
+}
+
+static void conn_want_write(struct conn *c, bool on)
+{
+    if (on == c->writing)
+        return;
+    c->writing = on;
+    if (on)
+        event_add(&c->ev_write, NULL);
+    else
+        event_del(&c->ev_write);
+}
+
+static void conn_on_write(evutil_socket_t fd, short what, void *arg)
+{
+    struct conn *c = arg;
+
+    (void)fd, (void)what;
+    if (c->connecting) {
+        conn_want_write(c, false);
+        c->connecting = false;
+        c->ops->connected(c);
+        return;
+    }
+    if (!conn_flush(c) || !c->writing)
+        c->ops->drained(c);
+}
+
+void conn_open(struct conn *c, struct loop *l, int fd, const struct conn_ops *ops, size_t max_pending_bytes)
+{
+    memset(c, 0, sizeof *c);
+    c->fd = fd;
+    c->loop = l;
+    c->ops = ops;
+    buf_init(&c->out, max_pending_bytes);
+    event_assign(&c->ev_read, l->base, fd, EV_READ | EV_PERSIST, conn_on_read, c);
+    event_assign(&c->ev_write, l->base, fd, EV_WRITE | EV_PERSIST, conn_on_write, c);
+}
+
+void conn_close(struct conn *c, bool reset)
+{
+    static const struct linger hard = {1, 0};
+
+    if (c->fd < 0)
+        return;
+    conn_want_read(c, false);
+    conn_want_write(c, false);
+    if (reset)
+        setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+    close(c->fd);
+    c->fd = -1;
+    c->connecting = false;
+    c->borrowed_n = 0;
+    buf_free(&c->out);
+}
+
+void conn_want_read(struct conn *c, bool on)
+{
+    if (on == c->reading || c->fd < 0)
+        return;
+    c->reading = on;
+    if (on)
+        event_add(&c->ev_read, NULL);
+    else
+        event_del(&c->ev_read);
+}
+
+ssize_t conn_read(struct conn *c, void *p, size_t n_bytes)
+{
+    ssize_t n;
+
+    do
+        n = read(c->fd, p, n_bytes);
+    while (n < 0 && errno == EINTR);
+    if (n >= 0)
+        return n;
+    return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : -2;
+}
+
+/* Advances iov by what the kernel takes now. False: the other side is gone. */
+static bool conn_push(struct conn *c, struct iovec *iov, unsigned *first, unsigned n)
+{
+    while (*first < n) {
+        const struct msghdr msg = {.msg_iov = iov + *first, .msg_iovlen = n - *first};
+        ssize_t took = sendmsg(c->fd, &msg, MSG_NOSIGNAL);
+
+        if (took < 0 && errno == EINTR)
+            continue;
+        if (took < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return true;
+        if (took < 0) {
+            c->broken = true;
+            return false;
+        }
+        c->sent_bytes += (uint64_t)took;
+        while (*first < n && (size_t)took >= iov[*first].iov_len)
+            took -= (ssize_t)iov[(*first)++].iov_len;
+        if (*first == n)
+            return true;
+        iov[*first].iov_base = (char *)iov[*first].iov_base + took;
+        iov[*first].iov_len -= (size_t)took;
+        /* A short write means a full send queue: asking again would only return EAGAIN. */
+        return true;
+    }
+    return true;
+}
+
+static bool conn_keep(struct conn *c, const struct iovec *iov, unsigned first, unsigned n)
+{
+    for (; first < n; first++) {
+        if (!buf_append(&c->out, iov[first].iov_base, iov[first].iov_len)) {
+            c->broken = true;
+            return false;
+        }
+    }
+    conn_want_write(c, true);
+    return true;
+}
+
+bool conn_writev(struct conn *c, struct iovec *iov, unsigned n)
+{
+    unsigned first = 0;
+
+    if (c->broken || c->fd < 0)
+        return false;
+    if (c->out.len == 0 && !conn_push(c, iov, &first, n))
+        return false;
+    return first == n || conn_keep(c, iov, first, n);
+}
+
+bool conn_send_borrowed(struct conn *c, const struct iovec *iov, unsigned n)
+{
+    memcpy(c->borrowed, iov, n * sizeof *iov);
+    c->borrowed_first = 0;
+    c->borrowed_n = n;
+    if (c->connecting)
+        return true;
+    return conn_flush(c);
+}
+
+void conn_await_connect(struct conn *c)
+{
+    c->connecting = true;
+    conn_want_write(c, true);
+}
+
+bool conn_flush(struct conn *c)
+{
+    if (c->broken || c->fd < 0)
+        return false;
+    if (c->out.len > 0) {
+        struct iovec one = {c->out.data + c->out.start, c->out.len};
+        const size_t before = one.iov_len;
+        unsigned first = 0;
+
+        if (!conn_push(c, &one, &first, 1))
+            goto fail;
+        buf_consume(&c->out, first == 1 ? before : before - one.iov_len);
+    }
+    if (c->borrowed_n > 0 && !conn_push(c, c->borrowed, &c->borrowed_first, c->borrowed_n))
+        goto fail;
+    if (c->borrowed_first == c->borrowed_n)
+        c->borrowed_first = c->borrowed_n = 0;
+    conn_want_write(c, c->out.len > 0 || c->borrowed_n > 0);
+    return true;
+fail:
+    conn_want_write(c, false);
+    return false;
+}
+
+size_t conn_pending(const struct conn *c)
+{
+    size_t n = c->out.len;
+
+    for (unsigned i = c->borrowed_first; i < c->borrowed_n; i++)
+        n += c->borrowed[i].iov_len;
+    return n;
+}
+
+uint64_t conn_acked_bytes(const struct conn *c)
+{
+    int queued = 0;
+
+    if (c->fd < 0 || ioctl(c->fd, SIOCOUTQ, &queued) < 0 || queued < 0)
+        queued = 0;
+    return c->sent_bytes - (uint64_t)queued;
+}
+
+bool conn_peer_gone(const struct conn *c)
+{
+    struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
+
+    return c->fd >= 0 && poll(&p, 1, 0) > 0;
+}

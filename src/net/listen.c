@@ -1,0 +1,189 @@
+/* Listening sockets: one for each address family, the same port. */
+#include "listen.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "mem.h"
+
+#define LISTEN_RETRY_US (100 * US_PER_MS)
+
+union listen_address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+};
+
+static void listener_enable(struct listener *l, bool on)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        if (on)
+            event_add(l->events[i], NULL);
+        else
+            event_del(l->events[i]);
+    }
+}
+
+static void listener_on_retry(struct wheel_timer *t)
+{
+    struct listener *l = CONTAINER_OF(t, struct listener, retry);
+
+    if (!l->paused)
+        listener_enable(l, true);
+}
+
+/* Out of descriptors or memory: the waiting connection stays in the backlog; a short rest instead of a busy loop. */
+static void listener_rest(struct listener *l, int error)
+{
+    const int64_t now_us = loop_now_us(l->loop);
+
+    listener_enable(l, false);
+    loop_timer_set(l->loop, &l->retry, now_us + LISTEN_RETRY_US);
+    if (l->complained_us != 0 && now_us - l->complained_us < US_PER_S)
+        return;
+    l->complained_us = now_us;
+    log_warn("cannot accept connections for now", LOG_STR("error", strerror(error)), LOG_INT("port", l->port));
+}
+
+static void listener_on_ready(evutil_socket_t fd, short what, void *arg)
+{
+    struct listener *l = arg;
+
+    (void)what;
+    for (int i = 0; i < LISTEN_BATCH && !l->paused; i++) {
+        union listen_address from;
+        socklen_t n = sizeof from;
+        const int got = accept4(fd, &from.any, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+        if (got >= 0) {
+            l->on_accept(l, got, &from.any);
+        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            listener_rest(l, errno);
+            return;
+        } else if (errno != ECONNABORTED && errno != EINTR) {
+            return;
+        }
+    }
+}
+
+static bool listener_parse(const char *text, uint16_t port, union listen_address *a, socklen_t *n)
+{
+    memset(a, 0, sizeof *a);
+    if (inet_pton(AF_INET, text, &a->v4.sin_addr) == 1) {
+        a->v4.sin_family = AF_INET;
+        a->v4.sin_port = htons(port);
+        *n = sizeof a->v4;
+        return true;
+    }
+    if (inet_pton(AF_INET6, text, &a->v6.sin6_addr) == 1) {
+        a->v6.sin6_family = AF_INET6;
+        a->v6.sin6_port = htons(port);
+        *n = sizeof a->v6;
+        return true;
+    }
+    return false;
+}
+
+/* 0, or an errno; *port is filled in when it was 0. */
+static int listener_socket(struct listener *l, const char *text, uint16_t *port)
+{
+    union listen_address a;
+    socklen_t n;
+    int fd, one = 1, error;
+
+    if (!listener_parse(text, *port, &a, &n))
+        return EINVAL;
+    fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return errno;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (a.any.sa_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+    if (bind(fd, &a.any, n) < 0 || listen(fd, SOMAXCONN) < 0 || getsockname(fd, &a.any, &n) < 0) {
+        error = errno;
+        close(fd);
+        return error;
+    }
+    *port = ntohs(a.any.sa_family == AF_INET ? a.v4.sin_port : a.v6.sin6_port);
+    l->events[l->n] = event_new(l->loop->base, fd, EV_READ | EV_PERSIST, listener_on_ready, l);
+    l->fds[l->n++] = fd;
+    return 0;
+}
+
+static int listener_open_both(struct listener *l, const char *v4, const char *v6, uint16_t *port)
+{
+    const int error = listener_socket(l, v4, port);
+    const int error6 = listener_socket(l, v6, port);
+
+    /* A machine without IPv6 is normal; a port that is taken in one family only is not. */
+    if (error6 == EADDRINUSE)
+        return error6;
+    return l->n > 0 ? 0 : error;
+}
+
+static int listener_open_text(struct listener *l, const char *text)
+{
+    if (text[0] == '\0')
+        return listener_open_both(l, "0.0.0.0", "::", &l->port);
+    if (strcmp(text, "loopback") == 0)
+        return listener_open_both(l, "127.0.0.1", "::1", &l->port);
+    return listener_socket(l, text, &l->port);
+}
+
+bool listener_open(struct listener *l, struct loop *loop, const char *bind_text, uint16_t port, char **error)
+{
+    int failed = EADDRINUSE;
+
+    l->loop = loop;
+    l->paused = false;
+    l->complained_us = 0;
+    wheel_timer_init(&l->retry, listener_on_retry);
+    /* A free port of one family may be taken in the other: then another one is tried. */
+    for (int tries = port == 0 ? 8 : 1; failed == EADDRINUSE && tries > 0; tries--) {
+        listener_close(l);
+        l->port = port;
+        failed = listener_open_text(l, bind_text);
+    }
+    if (failed != 0) {
+        *error = mem_printf("cannot listen on %s port %u: %s", bind_text[0] == '\0' ? "all addresses" : bind_text,
+                            (unsigned)port, failed == EINVAL ? "not an IP address" : strerror(failed));
+        listener_close(l);
+        return false;
+    }
+    listener_enable(l, true);
+    return true;
+}
+
+void listener_pause(struct listener *l, bool paused)
+{
+    if (paused == l->paused)
+        return;
+    l->paused = paused;
+    loop_timer_cancel(l->loop, &l->retry);
+    listener_enable(l, !paused);
+}
+
+void listener_close(struct listener *l)
+{
+    if (l->loop != NULL)
+        loop_timer_cancel(l->loop, &l->retry);
+    for (size_t i = 0; i < l->n; i++) {
+        event_free(l->events[i]);
+        close(l->fds[i]);
+    }
+    l->n = 0;
+}
+
+void listener_address_text(const struct sockaddr *a, char out[LISTEN_TEXT_MAX])
+{
+    const union listen_address *u = (const void *)a;
+
+    out[0] = '\0';
+    if (a->sa_family == AF_INET)
+        inet_ntop(AF_INET, &u->v4.sin_addr, out, LISTEN_TEXT_MAX);
+    else if (a->sa_family == AF_INET6)
+        inet_ntop(AF_INET6, &u->v6.sin6_addr, out, LISTEN_TEXT_MAX);
+}

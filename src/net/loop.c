@@ -1,0 +1,153 @@
+/* The event loop. It runs libevent turn by turn itself, so that "the end of a turn" is a place in this file. */
+#include "loop.h"
+
+#include <errno.h>
+
+#include "clock.h"
+#include "mem.h"
+
+static void loop_on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    struct loop *l = arg;
+
+    (void)fd, (void)what;
+    wheel_advance(&l->wheel, loop_now_us(l));
+    if (l->wheel.n == 0) {
+        event_del(l->tick);
+        l->ticking = false;
+    }
+}
+
+struct loop *loop_new(void)
+{
+    struct event_config *cfg = event_config_new();
+    struct loop *l = mem_zalloc(sizeof *l);
+
+    list_init(&l->tasks);
+    list_init(&l->graves);
+    /* Timers here are for grace windows of a few milliseconds: the coarse clock would round them. */
+    if (cfg != NULL)
+        event_config_set_flag(cfg, EVENT_BASE_FLAG_PRECISE_TIMER | EVENT_BASE_FLAG_NOLOCK);
+    l->base = event_base_new_with_config(cfg);
+    if (cfg != NULL)
+        event_config_free(cfg);
+    if (l->base != NULL)
+        l->tick = event_new(l->base, -1, EV_PERSIST, loop_on_tick, l);
+    if (l->tick == NULL) {
+        if (l->base != NULL)
+            event_base_free(l->base);
+        mem_free(l);
+        return NULL;
+    }
+    wheel_init(&l->wheel, clock_mono_us());
+    return l;
+}
+
+static void loop_run_tasks(struct loop *l)
+{
+    struct list *first;
+
+    while ((first = list_first(&l->tasks)) != NULL) {
+        struct loop_task *t = LIST_ITEM(first, struct loop_task, link);
+
+        list_del(first);
+        t->run(t);
+    }
+}
+
+static void loop_free_graves(struct loop *l)
+{
+    struct list *first;
+
+    while ((first = list_first(&l->graves)) != NULL) {
+        struct loop_grave *g = LIST_ITEM(first, struct loop_grave, link);
+
+        list_del(first);
+        g->free(g);
+    }
+}
+
+static void loop_end_turn(struct loop *l)
+{
+    loop_run_tasks(l);
+    loop_free_graves(l);
+    if (l->on_turn_end != NULL)
+        l->on_turn_end(l->on_turn_end_arg);
+    l->now_us = 0;
+}
+
+void loop_run(struct loop *l)
+{
+    loop_end_turn(l);
+    while (!l->stopped) {
+        if (event_base_loop(l->base, EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY) < 0)
+            break;
+        loop_end_turn(l);
+    }
+}
+
+void loop_stop(struct loop *l)
+{
+    l->stopped = true;
+    event_base_loopbreak(l->base);
+}
+
+void loop_free(struct loop *l)
+{
+    if (l == NULL)
+        return;
+    loop_run_tasks(l);
+    loop_free_graves(l);
+    event_free(l->tick);
+    event_base_free(l->base);
+    mem_free(l);
+}
+
+int64_t loop_now_us(struct loop *l)
+{
+    if (l->now_us == 0)
+        l->now_us = clock_mono_us();
+    return l->now_us;
+}
+
+void loop_task_init(struct loop_task *t, void (*run)(struct loop_task *t))
+{
+    list_init(&t->link);
+    t->run = run;
+}
+
+void loop_defer(struct loop *l, struct loop_task *t)
+{
+    if (list_empty(&t->link))
+        list_push_back(&l->tasks, &t->link);
+}
+
+void loop_task_cancel(struct loop_task *t)
+{
+    list_del(&t->link);
+}
+
+void loop_bury(struct loop *l, struct loop_grave *g, void (*free_fn)(struct loop_grave *g))
+{
+    g->free = free_fn;
+    list_init(&g->link);
+    list_push_back(&l->graves, &g->link);
+}
+
+void loop_timer_set(struct loop *l, struct wheel_timer *t, int64_t due_us)
+{
+    static const struct timeval every = {0, WHEEL_TICK_US};
+
+    if (!l->ticking) {
+        /* The wheel stood still while it was empty. */
+        wheel_advance(&l->wheel, loop_now_us(l));
+        event_add(l->tick, &every);
+        l->ticking = true;
+    }
+    wheel_set(&l->wheel, t, due_us);
+}
+
+void loop_timer_cancel(struct loop *l, struct wheel_timer *t)
+{
+    wheel_cancel(&l->wheel, t);
+}

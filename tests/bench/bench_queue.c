@@ -1,0 +1,184 @@
+/* bench_queue: nanoseconds per push + admission at several queue depths, and per completion in the tracker.
+ * The clock is read outside the measured loops. Prints one line for each case: case, depth, ns per operation.
+ */
+#include "admit.h"
+#include "mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define N_PODS   4
+#define ID_BYTES 36
+
+enum load { FRESH, BOOSTED, PARALLEL, MARKED, N_LOADS };
+
+static const char *const load_names[N_LOADS] = {
+    [FRESH] = "push+admit, no sessions",
+    [BOOSTED] = "push+admit, each its own session",
+    [PARALLEL] = "push+admit, 16 calls for each session",
+    [MARKED] = "push+admit+complete, each its own session",
+};
+
+struct bench {
+    struct admit admit;
+    struct model *model;
+    struct pod *pods[N_PODS];
+    struct admit_item *items;
+    char (*ids)[ID_BYTES];
+    size_t n_ids;
+    uint64_t random;
+    int64_t now_us;
+};
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return *state >> 33;
+}
+
+static double now_ns(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* As long as UUIDs. */
+static char (*make_ids(size_t n))[ID_BYTES]
+{
+    char(*ids)[ID_BYTES] = mem_array(NULL, n, sizeof(*ids));
+    uint64_t state = 7;
+
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < ID_BYTES; k++)
+            ids[i][k] = "0123456789abcdef"[next_random(&state) % 16];
+    }
+    return ids;
+}
+
+static struct slice some_id(struct bench *b)
+{
+    return (struct slice){b->ids[next_random(&b->random) % b->n_ids], ID_BYTES};
+}
+
+static void bench_init(struct bench *b, enum load load, size_t depth)
+{
+    struct boostq_rules rules = {.boost = true,
+                                 .sticky = true,
+                                 .prefer_warm = true,
+                                 .sticky_wait_us = INT64_C(1) << 50,
+                                 .timeout_us = INT64_C(1) << 50,
+                                 .max_overtakes = 16};
+
+    b->n_ids = load == PARALLEL ? depth / 16 + 1 : depth;
+    rules.max_sessions = b->n_ids;
+    b->ids = make_ids(b->n_ids);
+    b->items = mem_zalloc((depth + 1) * sizeof(*b->items));
+    b->model = model_new("bench", &rules);
+    b->admit.rules = (struct pod_rules){.gated = true, .stale_us = 3 * US_PER_S};
+    for (size_t i = 0; i < N_PODS; i++)
+        b->pods[i] = pod_new(SLICE("127.0.0.1:8000"));
+    model_set_pods(b->model, b->pods, N_PODS, 0);
+    admit_add_model(&b->admit, b->model);
+    for (size_t i = 0; i < b->n_ids; i++)
+        (void)boostq_mark(&b->model->q, some_id(b), b->pods[i % N_PODS]->id, 0);
+}
+
+static void push(struct bench *b, struct admit_item *item, enum load load)
+{
+    *item = (struct admit_item){.queue = {.session = load == FRESH ? (struct slice){NULL, 0} : some_id(b)}};
+    boostq_push(&b->model->q, &item->queue, ++b->now_us);
+}
+
+/* Admission frees a slot of the pod at once, so that the queue keeps its depth. */
+static struct admit_item *admit_one(struct bench *b)
+{
+    struct admission got;
+
+    if (!admit_next(&b->admit, b->now_us, &got))
+        abort();
+    pod_release_slot(got.pod, &b->admit.rules, false, b->now_us);
+    return got.item;
+}
+
+static double run(struct bench *b, enum load load, size_t depth, size_t n)
+{
+    struct admit_item *spare = &b->items[depth];
+    double start;
+
+    for (size_t i = 0; i < depth; i++)
+        push(b, &b->items[i], load);
+    b->admit.rules.inflight_limit = 16;
+    start = now_ns();
+    for (size_t i = 0; i < n; i++) {
+        push(b, spare, load);
+        spare = admit_one(b);
+        if (load == MARKED)
+            (void)boostq_mark(&b->model->q, spare->queue.session, b->pods[i % N_PODS]->id, b->now_us);
+    }
+    return (now_ns() - start) / (double)n;
+}
+
+static void bench_free(struct bench *b)
+{
+    struct boostq_item *item;
+
+    while ((item = boostq_oldest(&b->model->q)) != NULL)
+        boostq_remove(&b->model->q, item);
+    model_free(b->model);
+    for (size_t i = 0; i < N_PODS; i++)
+        pod_unref(b->pods[i]);
+    admit_free(&b->admit);
+    mem_free(b->items);
+    mem_free(b->ids);
+}
+
+static void bench_queue(enum load load, size_t depth)
+{
+    struct bench b = {.random = 1};
+    double ns;
+
+    bench_init(&b, load, depth);
+    ns = run(&b, load, depth, 1000000);
+    printf("%-44s %8zu %8.0f ns\n", load_names[load], depth, ns);
+    bench_free(&b);
+}
+
+static void bench_tracker(size_t n_sessions)
+{
+    char(*ids)[ID_BYTES] = make_ids(n_sessions);
+    const size_t n = 2000000;
+    struct session_lru l;
+    struct session_key key;
+    uint64_t random = 1;
+    double start = 0;
+
+    session_lru_init(&l, n_sessions);
+    for (size_t i = 0; i < n_sessions + n; i++) {
+        size_t which = i < n_sessions ? i : next_random(&random) % n_sessions;
+
+        if (i == n_sessions)
+            start = now_ns();
+        session_lru_key(&key, (struct slice){ids[which], ID_BYTES});
+        (void)session_lru_mark(&l, &key, 1, 0);
+    }
+    printf("%-44s %8zu %8.0f ns\n", "completion of a tracked session", n_sessions,
+           (now_ns() - start) / (double)n);
+    session_lru_free(&l);
+    mem_free(ids);
+}
+
+int main(void)
+{
+    static const size_t depths[] = {1000, 100000, 1000000};
+
+    for (int load = 0; load < N_LOADS; load++) {
+        for (size_t i = 0; i < ARRAY_LEN(depths); i++)
+            bench_queue((enum load)load, depths[i]);
+    }
+    bench_tracker(4096);
+    bench_tracker(1000000);
+    return 0;
+}

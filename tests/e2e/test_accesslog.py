@@ -1,0 +1,192 @@
+"""The access log: one line for each request, in both formats, that nobody can forge."""
+
+import json
+import re
+import time
+
+import pytest
+
+from daemon import fields_of
+from pod import ok
+
+TEXT = re.compile(r'^\[(\S+)\] "(\S+) (\S+) (HTTP/1\.[01])" (\d+)( .*)? timings=(\d+)ms\((\d+)\+(\d+)\+(\d+)\)')
+
+
+def setup(start, script=ok, **options):
+    pod = start.pod(script=script)
+    return pod, start.router({"m": [pod]}, **options)
+
+
+def test_json(start):
+    pod, router = setup(start)
+    r = router.chat(session="s")
+    entry = router.access(r.id)
+    assert entry["method"] == "POST" and entry["path"] == "/v1/chat/completions" and entry["protocol"] == "HTTP/1.1"
+    assert entry["status_code"] == 200 and entry["model_name"] == "m" and entry["selected_pod"] == pod.authority
+    assert entry["backend_type"] == "model_server" and entry["upstream_status_code"] == 200 and entry["upstream_attempts"] == 1
+    assert entry["session"] == "s" and entry["boosted"] is False and entry["overtaken"] == 0
+    assert "error" not in entry
+    for key in ("duration_total", "duration_request_processing", "duration_upstream_processing", "duration_response_processing"):
+        assert isinstance(entry[key], int)
+    assert entry["queue_ms"] >= 0 and entry["ttft_ms"] >= 0
+    assert re.match(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$", entry["timestamp"])
+    assert list(entry)[:5] == ["timestamp", "method", "path", "protocol", "status_code"]
+
+
+def test_text(start):
+    pod, router = setup(start, access_log_format="text")
+    r = router.chat(session="s")
+    line = router.stdout.wait_for_line(r.id)
+    m = TEXT.match(line)
+    assert m, line
+    assert m.group(2, 3, 4, 5) == ("POST", "/v1/chat/completions", "HTTP/1.1", "200")
+    f = fields_of(line)
+    assert f["model_name"] == "m" and f["selected_pod"] == pod.authority and f["request_id"] == r.id
+    assert f["upstream_status_code"] == "200" and f["upstream_attempts"] == "1"
+    assert f["session"] == "s" and f["boosted"] == "false" and f["overtaken"] == "0"
+    assert float(f["queue_ms"]) >= 0 and float(f["ttft_ms"]) >= 0
+    total, parts = int(m.group(7)), [int(x) for x in m.group(8, 9, 10)]
+    assert sum(parts) <= total + 3
+
+
+def test_text_error(start):
+    _, router = setup(start, access_log_format="text")
+    r = router.chat(model="nope")
+    line = router.stdout.wait_for_line(r.id)
+    assert TEXT.match(line).group(5) == "404" and "error=route_not_found:" in line
+
+
+def test_times_tell_where_it_was_spent(start):
+    pod, router = setup(start, script=None, session_boost_inflight_per_pod=1)
+    first = router.start_chat()
+    held = pod.next()
+    second = router.queue_chat(1)
+    time.sleep(0.15)  # time in the queue
+    held.reply()
+    q = pod.next()
+    time.sleep(0.1)  # time at the pod
+    q.reply()
+    first.answer()
+    second.answer()
+    e = router.access(second.id)
+    assert e["queue_ms"] >= 150 and e["ttft_ms"] >= 250 and e["duration_total"] >= 250
+    assert 95 <= e["duration_upstream_processing"] <= e["duration_total"]
+
+
+def test_one_line_for_each_request(start):
+    _, router = setup(start)
+    c = router.client()
+    ids = []
+    for body in (b'{"model":"m"}', b"{", b'{"model":"x"}', b"{}"):
+        c.request(body=body)
+        c.answer()
+        ids.append(c.id)
+    c.request("GET", "/v1/models")
+    c.answer()
+    ids.append(c.id)
+    c.request("GET", "/nope")  # refused, outside /v1/: logged, it has a request line
+    c.answer()
+    ids.append(c.id)
+    for path in ("/healthz", "/readyz"):
+        c.request("GET", path)
+        c.answer()
+        ids_probe = c.id
+        router.get(path)
+    router.get("/metrics", "metrics")
+    c.chat()
+    c.answer()
+    ids.append(c.id)
+    for i in ids:
+        router.access(i)
+        assert len(router.stdout.all(re.escape('"%s"' % i))) == 1, i
+    assert not router.stdout.all("healthz|readyz|/metrics") and not router.stdout.all(re.escape('"%s"' % ids_probe))
+    assert len(router.stdout.lines) == len(ids)
+
+
+def test_refused_heads_are_logged(start):
+    _, router = setup(start, max_header_bytes=2048)
+    for raw, status in ((b"GET /v1/models HTTP/1.1\r\nHost: a\r\nBad Name: x\r\n\r\n", 400),
+                        (b"GET /v1/models HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 4000 + b"\r\n\r\n", 431)):
+        c = router.client()
+        c.send(raw)
+        assert c.answer().status == status
+        line = router.stdout.wait_for_line('"status_code": ?%d' % status)
+        assert json.loads(line)["path"] in ("/v1/models", "")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_nobody_forges_lines(start, form):
+    _, router = setup(start, access_log_format=form)
+    evil = 'x" status=1\\n{"request_id":"forged"} session=y'
+    c = router.client()
+    c.request(path='/v1/a"b\\c', body={"model": "m"}, headers=[("X-Session-ID", evil)])
+    c.answer()
+    c.request(body={"model": 'q"\n\r\u0000[forged] "GET / HTTP/1.1" 200'})
+    c.answer()
+    last = router.chat()
+    router.stdout.wait_for_line(last.id)
+    assert len(router.stdout.lines) == 3
+    if form == "json":
+        entries = [json.loads(line) for line in router.stdout.lines]
+        assert entries[0]["session"] == evil and entries[0]["path"] == '/v1/a"b\\c'
+    else:
+        assert all(TEXT.match(line.replace('\\"', "")) for line in router.stdout.lines), router.stdout.lines
+        assert fields_of(router.stdout.lines[0])["session"] == evil
+
+
+def test_query_is_not_logged(start):
+    _, router = setup(start)
+    c = router.client()
+    c.request(path="/v1/completions?api_key=secret", body={"model": "m"})
+    c.answer()
+    assert router.access(c.id)["path"] == "/v1/completions"
+    assert not router.stdout.all("secret") and not router.stderr.all("secret")
+
+
+def test_off(start):
+    _, router = setup(start, access_log_enabled="false")
+    for _ in range(3):
+        assert router.chat().status == 200
+    router.wait_idle()
+    assert router.stdout.lines == []
+
+
+def test_file(start, tmp_path):
+    path = tmp_path / "access.log"
+    path.write_text("kept\n")
+    _, router = setup(start, access_log_output=str(path))
+    r = router.chat()
+    router.wait_idle()
+    router.stop()
+    lines = path.read_text().splitlines()
+    assert lines[0] == "kept" and json.loads(lines[1])["request_id"] == r.id
+    assert router.stdout.lines == []
+
+
+def test_stderr(start):
+    _, router = setup(start, access_log_output="stderr")
+    r = router.chat()
+    router.stderr.wait_for_line('"request_id": ?"%s"' % r.id)
+
+
+def test_unusable_file_is_an_error(tmp_path):
+    from daemon import run_router
+    p = run_router("--port", "0", "--metrics-port", "0", "--debug-port", "0",
+                   env={"ROUTER_BIND": "127.0.0.1", "ACCESS_LOG_OUTPUT": str(tmp_path / "no" / "dir.log")})
+    assert p.returncode > 0 and "dir.log" in p.stderr
+
+
+def test_log_in_json(start):
+    _, router = setup(start, log_format="json", session_boost_max_sessions="bad")
+    router.chat(session="s")
+    line = router.stderr.wait_for_line("session boost.*dequeue")
+    entry = json.loads(line)
+    assert entry["level"].lower() == "info" and entry["session"] == "s" and entry["model"] == "m"
+    for other in router.stderr.lines:
+        json.loads(other)
+
+
+def test_log_level(start):
+    _, router = setup(start, log_level="info")
+    router.chat(session="s")
+    router.stderr.wait_for_line("session boost")

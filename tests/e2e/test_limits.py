@@ -1,0 +1,250 @@
+"""Limits at their edges, and time limits of clients."""
+
+import json
+import time
+
+import pytest
+
+from pod import ok
+from test_errors import check_error
+from waiting import DEADLINE, SLOW, wait_until
+
+HEAD, BODY = 4096, 5000
+
+
+@pytest.fixture(scope="module")
+def router(start_module):
+    return start_module.router({"m": [start_module.pod(script=ok)]}, max_header_bytes=HEAD, max_body_bytes=BODY)
+
+
+def sized_body(n):
+    frame = json.dumps({"model": "m", "pad": ""})
+    return json.dumps({"model": "m", "pad": "x" * (n - len(frame))}).encode()
+
+
+@pytest.mark.parametrize("delta,status", [(-1, 200), (0, 200), (1, 431)])
+def test_head_limit(router, delta, status):
+    c = router.client()
+    body = b'{"model":"m"}'
+    short = c.request(body=body, headers=[("X-Pad", "")], send=False)
+    pad = HEAD + delta - (len(short) - len(body))
+    c.request(body=body, headers=[("X-Pad", "x" * pad)])
+    r = c.answer()
+    assert r.status == status
+    if status == 431:
+        check_error(r, 431, "head_too_large")
+        assert c.wait_closed() == b""
+
+
+def test_too_many_fields(router):
+    c = router.client()
+    c.request("GET", "/v1/models", headers=[("X-%d" % i, "") for i in range(300)])
+    check_error(c.answer(), 431, "head_too_large")
+
+
+def test_target_longer_than_the_head_limit(router):
+    c = router.client()
+    c.send(b"POST /v1/" + b"x" * (HEAD + 10))
+    check_error(c.answer(), 414, "uri_too_long")
+
+
+@pytest.mark.parametrize("framing", ["sized", "chunked"])
+@pytest.mark.parametrize("delta,status", [(-1, 200), (0, 200), (1, 413)])
+def test_body_limit(router, framing, delta, status):
+    body = sized_body(BODY + delta)
+    assert len(body) == BODY + delta
+    c = router.client()
+    if framing == "sized":
+        c.request(body=body)
+    else:
+        c.request(chunks=[body[:1000], body[1000:]])
+    r = c.answer()
+    assert r.status == status
+    if status == 413:
+        check_error(r, 413, "body_too_large")
+
+
+def test_body_limit_is_told_before_the_body_is_sent(router):
+    """Expect: 100-continue with a body too large gets its 413 without a 100."""
+    c = router.client()
+    c.send(b"POST /v1/x HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % (BODY + 1))
+    check_error(c.answer(), 413, "body_too_large")
+
+
+def test_endless_chunked_body_is_stopped(router):
+    c = router.client()
+    c.send(b"POST /v1/x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+    try:
+        for _ in range(2000):
+            c.send(b"400\r\n" + b"x" * 1024 + b"\r\n")
+    except OSError:
+        pass
+    check_error(c.answer(), 413, "body_too_large")
+
+
+def test_default_body_limit_takes_large_bodies(start):
+    pod = start.pod(script=ok)
+    router = start.router({"m": [pod]})
+    for n in (1 << 20, (9 << 20) + 1):
+        c = router.client()
+        c.request(body=sized_body(n))
+        assert c.answer().status == 200
+        assert len(pod.requests[-1].body) == n
+
+
+# ---- queue limits ----
+
+def test_queue_bytes(start):
+    pod = start.pod()
+    router = start.router({"m": [pod]}, session_boost_inflight_per_pod=1, queue_max_bytes=15000)
+    running = router.start_chat()
+    held = pod.next()
+    first = router.client()
+    first.request(body=sized_body(10000))
+    router.wait_queued(1)
+    assert router.metric("kthena_router_queued_bytes") >= 10000
+    second = router.client()
+    second.request(body=sized_body(10000))
+    check_error(second.answer(), 429, "queue_bytes_full", "rate_limit_error", retry_after=True)
+    held.reply()
+    pod.next().reply()
+    assert running.answer().status == first.answer().status == 200
+    assert router.metric("kthena_router_queued_bytes") == 0
+    second.request(body=sized_body(10000))
+    pod.next().reply()
+    assert second.answer().status == 200
+
+
+def test_queue_full_counts_waiting_requests_only(start):
+    pod = start.pod()
+    router = start.router({"m": [pod], "other": [pod]}, session_boost_inflight_per_pod=2, queue_max_requests=2)
+    clients = [router.start_chat() for _ in range(2)]
+    held = [pod.next(), pod.next()]
+    clients += [router.queue_chat(1), router.queue_chat(2)]
+    refused = router.start_chat()
+    check_error(refused.answer(), 429, "queue_full", "rate_limit_error", retry_after=True)
+    clients.append(router.queue_chat(1, model="other"))  # per model
+    for q in held:
+        q.reply()
+    for _ in range(3):
+        pod.next().reply()
+    assert [c.answer().status for c in clients] == [200] * 5
+
+
+# ---- time ----
+
+def test_head_timeout(start):
+    router = start.router({"m": [start.pod(script=ok)]}, client_header_timeout="200ms")
+    c = router.client()
+    begun = time.monotonic()
+    c.send(b"POST /v1/x HTTP/1.1\r\nHost: a\r\n")
+    r = c.answer()
+    assert time.monotonic() - begun >= 0.19
+    check_error(r, 408, "client_timeout")
+    assert c.wait_closed() == b""
+
+
+def test_head_timeout_is_not_pushed_out_by_a_trickle(start):
+    router = start.router({"m": [start.pod(script=ok)]}, client_header_timeout="300ms")
+    c = router.client()
+    begun = time.monotonic()
+    c.send(b"POST /v1/x HTTP/1.1\r\n")
+    try:
+        while time.monotonic() - begun < DEADLINE:
+            c.send(b"X")
+            if not c.silent_for(0.05):
+                break
+    except OSError:
+        pass
+    check_error(c.answer(), 408, "client_timeout")
+    assert time.monotonic() - begun < 1.0 * SLOW
+
+
+def test_body_timeout_is_between_bytes(start):
+    pod = start.pod(script=ok)
+    router = start.router({"m": [pod]}, client_body_timeout="%dms" % (250 * SLOW))
+    body = b'{"model":"m","slow":"xxx"}'
+    c = router.client()
+    raw = c.request(body=body, send=False)
+    cut = len(raw) - len(body)
+    c.send(raw[:cut])
+    for i in range(cut, len(raw), 4):
+        time.sleep(0.1)  # the client's pace: longer than the limit in all, shorter between two bytes
+        c.send(raw[i:i + 4])
+    assert c.answer().status == 200
+    c.send(raw[:-3])
+    check_error(c.answer(), 408, "client_timeout")
+    assert c.wait_closed() == b""
+
+
+def test_idle_connections_are_closed_in_silence(start):
+    router = start.router({"m": [start.pod(script=ok)]}, client_idle_timeout="200ms")
+    fresh, used = router.client(), router.client()
+    used.chat()
+    assert used.answer().status == 200
+    begun = time.monotonic()
+    assert used.wait_closed() == b""
+    assert time.monotonic() - begun > 0.1
+    left = fresh.wait_closed()
+    assert left == b"" or b" 408 " in left
+    router.wait_metric("kthena_router_downstream_connections", 0)
+
+
+def test_client_that_does_not_read_is_cut(start):
+    def flood(q):
+        q.raw(b"HTTP/1.1 200 OK\r\nContent-Type: x/y\r\nContent-Length: 200000000\r\n\r\n")
+        for _ in range(2000):
+            q.raw(b"x" * 100000)
+        q.finish_raw(close=True)
+    pod = start.pod(script=flood)
+    router = start.router({"m": [pod]}, client_write_timeout="300ms")
+    c = router.client(rcvbuf=8192)
+    c.chat()
+    c.head()
+    entry = router.access(c.id)
+    assert entry["error"]["type"] == "client_stalled" and entry["closed_by"].startswith("router:")
+    router.wait_idle()
+
+
+def test_slow_steady_reader_is_not_cut(start):
+    size = 3_000_000
+    pod = start.pod(script=lambda q: q.reply(body=b"y" * size))
+    router = start.router({"m": [pod]}, client_write_timeout="%dms" % (300 * SLOW))
+    c = router.client(rcvbuf=4096)
+    c.chat()
+    r = c.head()
+    begun, total = time.monotonic(), 0
+    while time.monotonic() - begun < 1.2 * SLOW and total < size // 2:
+        total += len(c._body_piece(4000))
+        time.sleep(0.02)  # the reader's pace
+    while total < size:
+        piece = c._body_piece(size - total)
+        assert piece, "cut after %d bytes" % total
+        total += len(piece)
+    assert r.status == 200
+
+
+# ---- connections ----
+
+def test_max_connections_pauses_accepting(start):
+    router = start.router({"m": [start.pod(script=ok)]}, max_connections=4, wait=False)
+    clients = [router.client() for _ in range(4)]
+    for c in clients:
+        c.chat()
+        assert c.answer().status == 200
+    assert router.metric("kthena_router_downstream_connections") == 4
+    late = router.client()
+    late.chat()
+    assert late.silent_for(0.2)
+    clients[0].close()
+    assert late.answer().status == 200
+
+
+def test_many_idle_connections(start):
+    router = start.router({"m": [start.pod(script=ok)]})
+    clients = [router.client() for _ in range(500)]
+    router.wait_metric("kthena_router_downstream_connections", 500)
+    assert router.chat().status == 200
+    for c in clients:
+        c.close()
+    wait_until(lambda: router.metric("kthena_router_downstream_connections") == 0, "connections to be gone")

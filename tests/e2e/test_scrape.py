@@ -1,0 +1,166 @@
+"""Numbers from the pods: names of both engines, ranks, odd values, slow and broken pods."""
+
+import math
+import time
+
+import pytest
+
+from pod import ok, vllm_metrics
+from waiting import DEADLINE, SLOW, wait_until
+
+SGLANG = """# TYPE sglang:num_running_reqs gauge
+sglang:num_running_reqs{engine_type="unified",model_name="llama",tp_rank="0"} 5.0
+# TYPE sglang:num_queue_reqs gauge
+sglang:num_queue_reqs{engine_type="unified",model_name="llama",tp_rank="0"} %s
+# TYPE sglang:token_usage gauge
+sglang:token_usage{engine_type="unified",model_name="llama",tp_rank="0"} 0.37
+"""
+RANKS = """vllm:num_requests_waiting{engine="0",model_name="m"} %s
+vllm:num_requests_waiting{engine="1",model_name="m"} 7.0
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.10
+vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.97
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="a,b",waiting_lora_adapters=""} 1.788555301e+09
+foo{path="C:\\\\x\\"y{z} 9"} 1
+"""
+OLD = """# TYPE vllm:gpu_cache_usage_perc gauge
+vllm:gpu_cache_usage_perc{model_name="m"} 0.25
+vllm:num_requests_swapped{model_name="m"} 0.0
+vllm:num_requests_waiting{model_name="m"} 2.0
+vllm:cpu_cache_usage_perc{model_name="m"} NaN
+"""
+BY_REASON = """vllm:num_requests_running{engine="0",model_name="m"} 11.0
+vllm:num_requests_waiting{engine="0",model_name="m"} 3.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="capacity"} 1.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="deferred"} 2.0
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.6431870669745958
+"""
+
+
+def ini(pod, engine):
+    return "[model-server s]\npods = %s\nengine = %s\n[model-route m]\ntarget = s\n" % (pod.authority, engine)
+
+
+@pytest.mark.parametrize("text,engine,waiting,running,kv", [
+    (vllm_metrics(waiting=3.0, running=11.0, kv=0.5), "vllm", 3, 11, 0.5),
+    (BY_REASON, "vllm", 3, 11, 0.6431870669745958),
+    (RANKS % "0.0", "vllm", 7, math.nan, 0.97),
+    (OLD, "vllm", 2, math.nan, 0.25),
+    (SGLANG % "2.0", "sglang", 2, 5, 0.37),
+    ("other_metric 1\n", "vllm", math.nan, math.nan, math.nan),
+    (vllm_metrics(waiting="NaN"), "vllm", math.nan, 0, 0),
+])
+def test_numbers(start, text, engine, waiting, running, kv):
+    pod = start.pod(metrics=text)
+    router = start.router(ini=ini(pod, engine))
+
+    def same(name, want):
+        got = router.metric(name, None, pod=pod.authority)
+        return got is not None and (got == want or (math.isnan(want) and math.isnan(got)))
+    wait_until(lambda: pod.scrapes >= 2, "scrapes")
+    wait_until(lambda: same("kthena_router_pod_waiting_requests", waiting), "waiting %s" % waiting)
+    wait_until(lambda: same("kthena_router_pod_running_requests", running), "running %s" % running)
+    wait_until(lambda: same("kthena_router_pod_kv_cache_usage_ratio", kv), "kv %s" % kv)
+    assert router.metric("kthena_router_pod_metrics_stale", pod=pod.authority) == 0
+
+
+@pytest.mark.parametrize("text,engine,room", [
+    (vllm_metrics(waiting=0.0), "vllm", True),
+    (vllm_metrics(waiting=1.0), "vllm", False),
+    (RANKS % "0.0", "vllm", True),
+    (RANKS % "1.0", "vllm", False),
+    (SGLANG % "0.0", "sglang", True),
+    (SGLANG % "4.0", "sglang", False),
+    ("nothing 1\n", "vllm", True),
+    (vllm_metrics(waiting="NaN"), "vllm", True),
+    (vllm_metrics(waiting=9.0), "none", True),
+])
+def test_room(start, text, engine, room):
+    pod = start.pod(script=ok, metrics=text)
+    router = start.router(ini=ini(pod, engine))
+    if engine != "none":
+        wait_until(lambda: pod.scrapes >= 3, "scrapes")
+    c = router.start_chat()
+    if room:
+        assert c.answer().status == 200
+    else:
+        router.wait_queued(1)
+        scrapes = pod.scrapes
+        wait_until(lambda: pod.scrapes >= scrapes + 4, "scrapes")
+        assert router.queue_len() == 1 and pod.requests == []
+        assert router.metrics().total("kthena_router_session_boost_gate_closed_seconds_total", model="m") > 0
+        pod.metrics_text = text.replace(" 1.0\n", " 0.0\n").replace(" 4.0\n", " 0.0\n")
+        assert c.answer().status == 200
+
+
+def test_engine_none_is_not_scraped(start):
+    pod = start.pod(script=ok)
+    router = start.router(ini=ini(pod, "none"))
+    for _ in range(20):
+        assert router.chat().status == 200
+    assert pod.scrapes == 0
+
+
+def test_slow_pod_delays_no_other(start):
+    slow, quick = start.pod(script=ok), start.pod(script=ok)
+    slow.metrics_script = lambda conn: time.sleep(1.0)  # answers nothing for long
+    router = start.router({"m": [slow, quick]}, metrics_scrape_interval="50ms", metrics_scrape_timeout="10s")
+    begun = time.monotonic()
+    wait_until(lambda: quick.scrapes >= 8, "the quick pod's scrapes")
+    assert time.monotonic() - begun < 0.9 * SLOW or SLOW > 1
+    assert router.chat().status == 200
+
+
+def test_slow_scrape_ends_at_its_timeout(start):
+    pod = start.pod(script=ok)
+    pod.metrics_script = lambda conn: conn.sock.settimeout(DEADLINE) or conn.sock.recv(1)
+    router = start.router({"m": [pod]}, metrics_scrape_interval="50ms", metrics_scrape_timeout="100ms")
+    router.wait_metric("kthena_router_pod_scrapes_failed_total", lambda n: n >= 2, pod=pod.authority)
+    assert router.chat().status == 200
+
+
+@pytest.mark.parametrize("answer", [
+    b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n\x00\x01garbage\n{{",
+    b"HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\nno",
+    b"",
+])
+def test_broken_metrics_do_not_stop_requests(start, answer):
+    pod = start.pod(script=ok)
+
+    def scrape(conn):
+        conn.sock.sendall(answer)
+        conn.close_after = True
+    pod.metrics_script = scrape
+    router = start.router({"m": [pod]})
+    wait_until(lambda: pod.scrapes >= 4, "scrapes")
+    assert router.chat().status == 200
+
+
+def test_endless_metrics_page_is_bounded(start):
+    pod = start.pod(script=ok)
+
+    def scrape(conn):
+        conn.sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n")
+        line = b"filler{x=\"%s\"} 1\n" % (b"y" * 2000)
+        for _ in range(20000):
+            conn.sock.sendall(line)
+        conn.close_after = True
+    pod.metrics_script = scrape
+    router = start.router({"m": [pod]}, metrics_scrape_timeout="1s")
+    wait_until(lambda: pod.scrapes >= 2, "scrapes")
+    before = router.rss_bytes()
+    scrapes = pod.scrapes
+    wait_until(lambda: pod.scrapes >= scrapes + 2, "scrapes", 3 * DEADLINE)
+    assert router.rss_bytes() - before < 40 * (1 << 20)
+    assert router.chat().status == 200
+
+
+def test_least_loaded_pod_is_chosen_by_scraped_waiting(start):
+    """Our own in-flight counts are equal: the smaller waiting number decides, then the lower KV use."""
+    busy, idle = start.pod(script=ok, metrics=vllm_metrics(kv=0.9)), start.pod(script=ok, metrics=vllm_metrics(kv=0.1))
+    router = start.router({"m": [busy, idle]})
+    router.wait_metric("kthena_router_pod_kv_cache_usage_ratio", 0.9, pod=busy.authority)
+    router.wait_metric("kthena_router_pod_kv_cache_usage_ratio", 0.1, pod=idle.authority)
+    for _ in range(10):
+        assert router.chat().status == 200
+    assert len(idle.requests) == 10

@@ -1,0 +1,127 @@
+"""SIGTERM: everything that was accepted is served, within limits."""
+
+import signal
+import time
+
+from client import Cut
+from pod import ok
+from waiting import SLOW, wait_until
+
+
+def setup(start, **options):
+    pod = start.pod()
+    return pod, start.router({"m": [pod]}, session_boost_inflight_per_pod=1, **options)
+
+
+def test_idle_router_ends_at_once(start):
+    _, router = setup(start)
+    idle = router.client()
+    idle.request("GET", "/healthz")
+    idle.answer()
+    begun = time.monotonic()
+    router.signal(signal.SIGTERM)
+    assert router.wait_exit() == 0
+    assert time.monotonic() - begun < 1.0 * SLOW
+    assert idle.wait_closed() == b""
+
+
+def test_sigint_is_the_same(start):
+    _, router = setup(start)
+    router.signal(signal.SIGINT)
+    assert router.wait_exit() == 0
+
+
+def test_running_and_queued_requests_are_served(start):
+    pod, router = setup(start)
+    running = router.start_chat(stream=True, session="s")
+    q = pod.next()
+    q.start().event("one")
+    queued = router.queue_chat(1)
+    router.signal(signal.SIGTERM)
+    router.stderr.wait_for_line("(?i)drain|shut")
+    q.event("two").event("[DONE]").end()
+    r = running.answer()
+    assert r.clean and b"two" in r.body
+    pod.next().reply(body=b"queued one")
+    assert queued.answer().body == b"queued one"
+    assert router.wait_exit() == 0
+
+
+def test_answers_while_draining_close_their_connections(start):
+    pod, router = setup(start)
+    c = router.start_chat()
+    q = pod.next()
+    router.signal(signal.SIGTERM)
+    router.stderr.wait_for_line("(?i)drain|shut")
+    q.reply()
+    r = c.answer()
+    assert r.status == 200 and (r.header("Connection") or "").lower() == "close"
+    assert router.wait_exit() == 0
+    assert c.wait_closed() == b""
+
+
+def test_not_ready_while_draining(start):
+    pod, router = setup(start, drain_delay="%ds" % (2 * SLOW))
+    probe = router.client()
+    probe.request("GET", "/readyz")
+    assert probe.answer().status == 200
+    c = router.start_chat()
+    q = pod.next()
+    router.signal(signal.SIGTERM)
+    wait_until(lambda: router.get("/readyz").status == 503, "not ready")
+    assert router.get("/readyz").json() == {"message": "router is not ready"}
+    assert router.get("/healthz").status == 200
+    # During the delay new requests are still taken.
+    late = router.queue_chat(1)
+    q.reply()
+    pod.next().reply()
+    assert c.answer().status == late.answer().status == 200
+    assert router.metric("kthena_router_draining") == 1
+    assert router.wait_exit(20 * SLOW) == 0
+
+
+def test_drain_timeout_cuts_and_counts(start):
+    pod, router = setup(start, drain_timeout="300ms")
+    running = router.start_chat(stream=True)
+    q = pod.next()
+    q.start().event("one")
+    queued = router.queue_chat(1)
+    begun = time.monotonic()
+    router.signal(signal.SIGTERM)
+    assert router.wait_exit() == 0
+    assert 0.29 <= time.monotonic() - begun < 2 * SLOW
+    try:
+        r = running.read_cut()
+        assert b"one" in r.body
+    except Cut:
+        pass
+    try:
+        assert queued.answer().status == 503
+    except Cut:
+        pass
+    line = router.stderr.find(r"(?i)(cut|drain).*\b2\b")
+    assert line, router.stderr.lines[-5:]
+
+
+def test_second_signal_ends_at_once(start):
+    pod, router = setup(start, drain_timeout="60s")
+    router.start_chat()
+    pod.next()
+    router.signal(signal.SIGTERM)
+    router.stderr.wait_for_line("(?i)drain|shut")
+    begun = time.monotonic()
+    router.signal(signal.SIGTERM)
+    router.wait_exit()
+    assert time.monotonic() - begun < 1.0 * SLOW
+
+
+def test_hundred_idle_connections_do_not_hold_it_up(start):
+    pod = start.pod(script=ok)
+    router = start.router({"m": [pod]})
+    clients = [router.client() for _ in range(100)]
+    for c in clients:
+        c.chat()
+        assert c.answer().status == 200
+    router.signal(signal.SIGTERM)
+    assert router.wait_exit() == 0
+    assert all(c.wait_closed() == b"" for c in clients)

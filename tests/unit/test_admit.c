@@ -1,0 +1,387 @@
+/* Admission over pods and models: what wakes the queue, turns between models, retries, the accounts of the
+ * closed gate, and the per-pod limit under 10,000 random finishes and cancels. */
+#include "queue_fixture.h"
+
+static struct fixture f;
+
+static int setup(void **state)
+{
+    (void)state;
+    fx_start(&f, fx_rules(), 2, 1);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fx_end(&f);
+    return 0;
+}
+
+static void set_aside(size_t pod)
+{
+    for (int i = 0; i < POD_ASIDE_AFTER_FAILURES; i++)
+        (void)pod_connect_failed(f.pods[pod], f.now_us);
+}
+
+/* CASES QB2: the gate was closed by somebody else's load, nothing of ours is in flight. */
+static void test_fresh_numbers_open_the_gate(void **state)
+{
+    (void)state;
+    fx_numbers(&f, 0, 5);
+    fx_numbers(&f, 1, 2);
+    fx_push(&f, 0, NULL);
+    assert_int_equal(fx_admit(&f), FX_NONE);
+    assert_int_equal(f.m->closed_reason, POD_BACKPRESSURE);
+    f.now_us += US_PER_S;
+    fx_numbers(&f, 0, 5);
+    fx_numbers(&f, 1, 0);
+    assert_int_equal(fx_admit(&f), 0);
+    assert_ptr_equal(f.ran_on[0], f.pods[1]);
+}
+
+/* CASES QB1: the scrapes stopped while the last numbers said no. */
+static void test_stale_numbers_open_the_gate(void **state)
+{
+    (void)state;
+    fx_numbers(&f, 0, 5);
+    fx_numbers(&f, 1, 5);
+    fx_push(&f, 0, NULL);
+    assert_int_equal(fx_admit(&f), FX_NONE);
+    assert_int_equal(admit_next_due_us(&f.admit, f.now_us), f.now_us + 3 * US_PER_S + 1);
+    f.now_us += 3 * US_PER_S + 1;
+    assert_int_equal(fx_admit(&f), 0);
+}
+
+static void test_a_pod_without_room_is_not_used_although_another_has_some(void **state)
+{
+    (void)state;
+    fx_numbers(&f, 0, 1);
+    fx_push(&f, 0, NULL);
+    fx_push(&f, 1, NULL);
+    assert_int_equal(fx_admit(&f), 0);
+    assert_ptr_equal(f.ran_on[0], f.pods[1]);
+    assert_int_equal(fx_admit(&f), FX_NONE);
+}
+
+static void test_pods_aside_are_left_out_but_never_all(void **state)
+{
+    (void)state;
+    set_aside(0);
+    fx_push(&f, 0, NULL);
+    fx_push(&f, 1, NULL);
+    assert_int_equal(fx_admit(&f), 0);
+    assert_ptr_equal(f.ran_on[0], f.pods[1]);
+    assert_int_equal(fx_admit(&f), FX_NONE);
+    assert_int_equal(admit_next_due_us(&f.admit, f.now_us), f.now_us + POD_ASIDE_MIN_US);
+    set_aside(1);
+    assert_int_equal(fx_admit(&f), 1);
+    assert_ptr_equal(f.ran_on[1], f.pods[0]);
+}
+
+static void test_a_pause_that_ends_lets_the_pod_back_in(void **state)
+{
+    (void)state;
+    set_aside(0);
+    f.pods[1]->in_flight = 1;
+    fx_push(&f, 0, NULL);
+    assert_int_equal(fx_admit(&f), FX_NONE);
+    f.now_us = admit_next_due_us(&f.admit, f.now_us);
+    assert_int_equal(fx_admit(&f), 0);
+    f.pods[1]->in_flight = 0;
+}
+
+static void test_an_open_gate_limits_nothing(void **state)
+{
+    (void)state;
+    f.admit.rules.gated = false;
+    fx_numbers(&f, 0, 5);
+    fx_numbers(&f, 1, 5);
+    for (int i = 0; i < 20; i++) {
+        fx_push(&f, i, NULL);
+        assert_int_equal(fx_admit(&f), i);
+    }
+    assert_int_equal(f.pods[0]->in_flight, 10);
+    assert_int_equal(f.pods[1]->in_flight, 10);
+}
+
+static void test_nothing_waits_nothing_is_due(void **state)
+{
+    (void)state;
+    assert_int_equal(admit_next_due_us(&f.admit, f.now_us), INT64_MAX);
+    fx_push(&f, 0, NULL);
+    assert_int_equal(admit_next_due_us(&f.admit, f.now_us), f.now_us + 30 * US_PER_S);
+}
+
+/* ---- several models on the same pods ---- */
+
+static void test_models_take_turns(void **state)
+{
+    struct boostq_rules rules = fx_rules();
+    struct model *other = model_new("other", &rules);
+    struct admit_item items[4];
+    struct admission got;
+
+    (void)state;
+    model_set_pods(f.m, f.pods, 1, f.now_us);
+    model_set_pods(other, f.pods, 1, f.now_us);
+    admit_add_model(&f.admit, other);
+    for (int i = 0; i < 4; i++) {
+        items[i] = (struct admit_item){.queue = {.session = {NULL, 0}}};
+        fx_push(&f, i, NULL);
+        boostq_push(&other->q, &items[i].queue, f.now_us);
+    }
+    for (int i = 0; i < 8; i++) {
+        assert_true(admit_next(&f.admit, f.now_us, &got));
+        assert_ptr_equal(got.model, i % 2 == 0 ? f.m : other);
+        assert_ptr_equal(got.item, i % 2 == 0 ? &f.items[i / 2] : &items[i / 2]);
+        assert_int_equal(f.pods[0]->in_flight, 1); /* one limit for both */
+        assert_false(admit_next(&f.admit, f.now_us, &got));
+        pod_release_slot(f.pods[0], &f.admit.rules, true, f.now_us);
+    }
+    admit_remove_model(&f.admit, other);
+    model_free(other);
+}
+
+static void test_a_model_without_candidates_holds_nobody_up(void **state)
+{
+    struct boostq_rules rules = fx_rules();
+    struct model *other = model_new("other", &rules);
+
+    (void)state;
+    admit_add_model(&f.admit, other);
+    for (int i = 0; i < 3; i++) {
+        fx_push(&f, i, NULL);
+        fx_expect(&f, i);
+    }
+    admit_remove_model(&f.admit, other);
+    model_free(other);
+}
+
+/* ---- retries ---- */
+
+static enum admit_retry retry(int item, struct pod **pod)
+{
+    struct pod *failed = f.ran_on[item];
+    enum admit_retry got;
+
+    pod_release_slot(failed, &f.admit.rules, false, f.now_us);
+    f.ran_on[item] = NULL;
+    got = admit_retry(&f.admit, f.m, &f.items[item], failed, f.now_us, pod);
+    if (got == ADMIT_RETRY_NOW)
+        f.ran_on[item] = *pod;
+    return got;
+}
+
+static void test_retry_takes_the_next_pod(void **state)
+{
+    struct pod *pod = NULL;
+
+    (void)state;
+    fx_push(&f, 0, NULL);
+    assert_int_equal(fx_admit(&f), 0);
+    assert_int_equal(retry(0, &pod), ADMIT_RETRY_NOW);
+    assert_ptr_equal(pod, f.pods[1]);
+    assert_int_equal(f.pods[0]->in_flight, 0);
+    assert_int_equal(f.pods[1]->in_flight, 1);
+    assert_int_equal(retry(0, &pod), ADMIT_RETRY_NONE); /* both are tried */
+    assert_int_equal(f.pods[1]->in_flight, 0);
+}
+
+static void test_at_most_three_pods(void **state)
+{
+    struct pod *pod = NULL;
+
+    (void)state;
+    fx_end(&f);
+    fx_start(&f, fx_rules(), 4, 1);
+    fx_push(&f, 0, NULL);
+    assert_int_equal(fx_admit(&f), 0);
+    assert_int_equal(retry(0, &pod), ADMIT_RETRY_NOW);
+    assert_int_equal(retry(0, &pod), ADMIT_RETRY_NOW);
+    assert_int_equal(retry(0, &pod), ADMIT_RETRY_NONE);
+    assert_int_equal(f.items[0].queue.where, BOOSTQ_OUT);
+}
+
+static void test_retry_waits_when_every_other_pod_is_full(void **state)
+{
+    struct pod *pod = NULL;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        fx_push(&f, i, NULL);
+        assert_int_equal(fx_admit(&f), i);
+    }
+    fx_mark(&f, "s", 0);
+    fx_push(&f, 2, "s");
+    assert_int_equal(retry(0, &pod), ADMIT_RETRY_QUEUED);
+    assert_int_equal(f.items[0].queue.where, BOOSTQ_FORCED);
+    assert_int_equal(fx_admit(&f), 2); /* pod 0 has room, but not for the one that has tried it */
+    assert_ptr_equal(f.ran_on[2], f.pods[0]);
+    assert_int_equal(fx_admit(&f), FX_NONE);
+    fx_release(&f, 1);
+    assert_int_equal(fx_admit(&f), 0);
+    assert_ptr_equal(f.ran_on[0], f.pods[1]);
+}
+
+/* The oldest forced request has tried the only pod with room: the next forced one goes, before boosted ones.
+ */
+static void test_the_next_forced_request_goes_when_the_oldest_cannot(void **state)
+{
+    struct pod *pod = NULL;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        fx_push(&f, i, NULL);
+        assert_int_equal(fx_admit(&f), i);
+    }
+    assert_ptr_equal(f.ran_on[0], f.pods[0]);
+    assert_int_equal(retry(0, &pod), ADMIT_RETRY_QUEUED);
+    fx_mark(&f, "s", 0);
+    fx_push(&f, 2, "s");
+    fx_push(&f, 3, NULL);
+    fx_push(&f, 4, NULL);
+    fx_remove(&f, 3);
+    fx_remove(&f, 4);
+    boostq_requeue(&f.m->q, &f.items[4].queue);
+    boostq_requeue(&f.m->q, &f.items[3].queue);
+    fx_expect(&f, 3);
+    fx_expect(&f, 4);
+    fx_expect(&f, 2);
+    assert_int_equal(fx_admit(&f), FX_NONE);
+}
+
+/* What waits to be tried again must not wait for ever: when no usable pod is left untried, any will do. */
+static void test_a_tried_pod_is_better_than_none(void **state)
+{
+    struct pod *pod = NULL;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        fx_push(&f, i, NULL);
+        assert_int_equal(fx_admit(&f), i);
+    }
+    assert_int_equal(retry(0, &pod), ADMIT_RETRY_QUEUED);
+    assert_int_equal(fx_admit(&f), FX_NONE);
+    f.pods[1]->leaving = true;
+    assert_int_equal(fx_admit(&f), 0);
+    assert_ptr_equal(f.ran_on[0], f.pods[0]);
+}
+
+/* ---- the accounts of the closed gate ---- */
+
+static void test_the_closed_gate_is_accounted_by_reason(void **state)
+{
+    (void)state;
+    f.admit.rules.grace_us = 7;
+    fx_push(&f, 0, NULL);
+    fx_push(&f, 1, NULL);
+    fx_push(&f, 2, NULL);
+    assert_int_equal(fx_admit(&f), 0);
+    assert_int_equal(fx_admit(&f), 1);
+    assert_int_equal(fx_admit(&f), FX_NONE);
+    assert_int_equal(f.m->closed_reason, POD_FULL);
+    f.now_us += 100;
+    fx_release(&f, 0);
+    assert_int_equal(fx_admit(&f), FX_NONE);
+    assert_int_equal(f.m->closed_reason, POD_GRACE);
+    assert_int_equal(f.m->closed_us[POD_FULL], 100);
+    f.now_us += 7;
+    fx_numbers(&f, 0, 1);
+    assert_int_equal(fx_admit(&f), FX_NONE);
+    assert_int_equal(f.m->closed_reason, POD_BACKPRESSURE);
+    f.now_us += 30;
+    f.pods[0]->leaving = f.pods[1]->leaving = true;
+    assert_int_equal(fx_admit(&f), FX_NONE);
+    assert_int_equal(f.m->closed_reason, POD_NOT_USABLE);
+    f.now_us += 4;
+    f.pods[0]->leaving = f.pods[1]->leaving = false;
+    fx_numbers(&f, 0, 0);
+    assert_int_equal(fx_admit(&f), 2);
+    assert_int_equal(f.m->closed_reason, POD_ROOM);
+    f.now_us += 1000;
+    assert_int_equal(fx_admit(&f), FX_NONE);
+    assert_int_equal(f.m->closed_reason, POD_ROOM);
+    assert_int_equal(f.m->closed_us[POD_FULL], 100);
+    assert_int_equal(f.m->closed_us[POD_GRACE], 7);
+    assert_int_equal(f.m->closed_us[POD_BACKPRESSURE], 30);
+    assert_int_equal(f.m->closed_us[POD_NOT_USABLE], 4);
+}
+
+/* ---- the limit ---- */
+
+static struct test_random rng;
+
+static void check_limit(unsigned limit)
+{
+    unsigned running[FX_PODS] = {0};
+
+    for (int i = 0; i < FX_ITEMS; i++) {
+        for (size_t p = 0; p < f.n_pods; p++)
+            running[p] += f.ran_on[i] == f.pods[p];
+    }
+    for (size_t p = 0; p < f.n_pods; p++) {
+        assert_int_equal(f.pods[p]->in_flight, running[p]);
+        assert_true(running[p] <= limit);
+    }
+}
+
+/* A request that waits is cancelled or left alone, one that runs finishes, one that is out arrives. */
+static void random_move(int i)
+{
+    static const char *const ids[] = {NULL, "a", "b", "c", "d"};
+
+    if (f.ran_on[i] != NULL)
+        fx_release(&f, i);
+    else if (f.items[i].queue.where == BOOSTQ_OUT)
+        fx_push(&f, i, ids[test_random_below(&rng, ARRAY_LEN(ids))]);
+    else if (test_random_below(&rng, 2) == 0)
+        fx_remove(&f, i);
+    if (test_random_below(&rng, 3) == 0)
+        fx_mark(&f, ids[1 + test_random_below(&rng, 4)], test_random_below(&rng, 3));
+}
+
+static void test_the_limit_holds_under_random_finishes_and_cancels(void **state)
+{
+    struct boostq_rules rules = fx_rules();
+
+    (void)state;
+    fx_end(&f);
+    rules.sticky = true;
+    fx_start(&f, rules, 3, 4);
+    rng.state = 3;
+    for (int step = 0; step < 10000; step++) {
+        f.now_us += (int64_t)test_random_below(&rng, 1000);
+        random_move((int)test_random_below(&rng, FX_ITEMS));
+        while (fx_admit(&f) != FX_NONE)
+            ;
+        check_limit(4);
+    }
+    /* the counters must end at 0: fx_end */
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_fresh_numbers_open_the_gate),
+        TEST(test_stale_numbers_open_the_gate),
+        TEST(test_a_pod_without_room_is_not_used_although_another_has_some),
+        TEST(test_pods_aside_are_left_out_but_never_all),
+        TEST(test_a_pause_that_ends_lets_the_pod_back_in),
+        TEST(test_an_open_gate_limits_nothing),
+        TEST(test_nothing_waits_nothing_is_due),
+        TEST(test_models_take_turns),
+        TEST(test_a_model_without_candidates_holds_nobody_up),
+        TEST(test_retry_takes_the_next_pod),
+        TEST(test_at_most_three_pods),
+        TEST(test_retry_waits_when_every_other_pod_is_full),
+        TEST(test_the_next_forced_request_goes_when_the_oldest_cannot),
+        TEST(test_a_tried_pod_is_better_than_none),
+        TEST(test_the_closed_gate_is_accounted_by_reason),
+        TEST(test_the_limit_holds_under_random_finishes_and_cancels),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,373 @@
+/* The INI text: lines of any length, comments, sections, keys, and every error with its line. */
+#include "config_fixture.h"
+#include "config_ini.h"
+#include "config_option.h"
+#include "config_routes.h"
+
+static const char ROUTE[] = "[model-route r]\ntarget = s\n";
+
+/* Parses the text alone, as the file "f". */
+static struct fixture parse_bytes(struct slice text)
+{
+    struct fixture f = {.c = mem_zalloc(sizeof(*f.c))};
+
+    config_option_set_defaults(f.c);
+    config_ini_parse(f.c, text, "f", &f.report);
+    config_routes_resolve(f.c, "f", &f.report);
+    return f;
+}
+
+static struct fixture parse(const char *text)
+{
+    return parse_bytes(slice_of(text));
+}
+
+/* The text has this problem and no other. */
+static void refuse(const char *text, const char *problem)
+{
+    struct fixture f = parse(text);
+
+    fixture_expect(&f, true, problem);
+    fixture_expect_count(&f, 1, 1);
+    fixture_free(&f);
+}
+
+/* ---- what is accepted ---- */
+
+static void check_whole(const char *text)
+{
+    struct fixture f = parse(text);
+    const struct config_server *s;
+
+    fixture_expect_count(&f, 0, 0);
+    assert_int_equal(f.c->port, 81);
+    assert_int_equal(f.c->n_servers, 1);
+    s = &f.c->servers[0];
+    assert_string_equal(s->name, "a/B:c 1");
+    assert_int_equal(s->n_pods, 3);
+    assert_string_equal(s->pods[0], "h:1");
+    assert_string_equal(s->pods[1], "[::1]:2");
+    assert_string_equal(s->pods[2], "[::2]:3");
+    assert_int_equal(s->engine, PROMTEXT_SGLANG);
+    assert_string_equal(s->model, "org/x = y");
+    assert_int_equal(s->timeout_us, 90 * US_PER_S);
+    assert_int_equal(f.c->n_routes, 1);
+    assert_string_equal(f.c->routes[0].model, "public");
+    assert_int_equal(f.c->routes[0].server, 0);
+    fixture_free(&f);
+}
+
+static void test_spellings(void **state)
+{
+    (void)state;
+    check_whole("[router]\nport=81\n[model-server a/B:c "
+                "1]\npods=h:1,[::1]:2,[::2]:3\nengine=sglang\nmodel=org/x = y\n"
+                "timeout=1m30s\n[model-route r]\nmodel=public\ntarget=a/B:c 1");
+    check_whole("\xef\xbb\xbf; c\r\n[router]\r\nport : 81\t# c ; d\r\n\r\n[ model-server\t a/B:c 1 ] ; "
+                "c\r\npods = h:1\r\n"
+                "   [::1]:2, ; c\r\n# c\r\n\r\n\t[::2]:3,\r\nengine\t=\tsglang\r\nmodel =  org/x = y "
+                ";c\r\ntimeout = 1m30s\r\n"
+                "[model-route r]\r\ntarget = a/B:c 1\r\nmodel = public\r\n");
+    check_whole("\n  # c\n  [router]\n  port = 81\n[model-route r]\ntarget = a/B:c 1\nmodel = "
+                "public\n[model-server a/B:c 1]\n"
+                "pods =\n  h:1 [::1]:2\n  [::2]:3\nengine = sglang\nmodel = org/x = y\ntimeout = 1m30s\n");
+}
+
+static void test_defaults_of_sections(void **state)
+{
+    struct fixture f = parse("[model-server s]\ndns = Pods.NS:8000\n[model-route r]\ntarget = s\n");
+
+    (void)state;
+    fixture_expect_count(&f, 0, 0);
+    assert_string_equal(f.c->servers[0].dns, "pods.ns:8000");
+    assert_int_equal(f.c->servers[0].n_pods, 0);
+    assert_int_equal(f.c->servers[0].engine, PROMTEXT_VLLM);
+    assert_null(f.c->servers[0].model);
+    assert_int_equal(f.c->servers[0].timeout_us, 0);
+    assert_int_equal(f.c->servers[0].line, 1);
+    assert_string_equal(f.c->routes[0].model, "r");
+    fixture_free(&f);
+}
+
+static void test_comments_inside_values(void **state)
+{
+    struct fixture f = parse("[router]\nbackends = m=h:1;n=h:2 ; c\naccess_log_output = /tmp/a;b#c\n");
+
+    (void)state;
+    fixture_expect_count(&f, 0, 0);
+    assert_string_equal(f.c->backends, "m=h:1;n=h:2");
+    assert_string_equal(f.c->access_log_output, "/tmp/a;b#c");
+    fixture_free(&f);
+}
+
+/* ---- long lines ---- */
+
+/* A list of n pods, each `width` bytes or a little more, separated by `separator`. */
+static void put_pods(struct buf *b, size_t n, size_t width, const char *separator)
+{
+    for (size_t i = 0; i < n; i++)
+        assert_true(buf_printf(b, "%spod-%0*zu:%zu", i == 0 ? "" : separator, (int)width, i, i + 1));
+}
+
+static void check_long(size_t n, size_t width, const char *separator)
+{
+    struct fixture f;
+    struct buf b;
+    char last[120];
+
+    buf_init(&b, 1 << 20);
+    assert_true(buf_printf(&b, "[router]\nbackends = m="));
+    put_pods(&b, n, width, separator);
+    assert_true(buf_printf(&b, " ; %0300d\n\n[model-server s]\npods =", 1));
+    put_pods(&b, n, width, separator);
+    assert_true(buf_printf(&b, "\nengine = bad\n%s", ROUTE));
+    assert_true(n < 100 || b.len > 10000);
+    f = parse_bytes(buf_slice(&b));
+    fixture_expect_count(&f, 1, 1);
+    fixture_expect(&f, true, "f:6: engine = bad"); /* lines are counted as they stand in the file */
+    assert_int_equal(f.c->servers[0].n_pods, n);
+    (void)snprintf(last, sizeof(last), "pod-%0*zu:%zu", (int)width, n - 1, n);
+    assert_string_equal(f.c->servers[0].pods[n - 1], last);
+    config_routes_add_backends(f.c, slice_of(f.c->backends), &f.report);
+    assert_int_equal(f.c->servers[1].n_pods, n);
+    assert_string_equal(f.c->servers[1].pods[n - 1], last);
+    fixture_free(&f);
+    buf_free(&b);
+}
+
+static void test_long_lines(void **state)
+{
+    (void)state;
+    for (size_t width = 1; width < 60; width += 3) {
+        check_long(width < 20 ? 1500 : 300, width, ",");
+        check_long(width < 20 ? 1500 : 300, width, " , ");
+        check_long(width < 20 ? 1500 : 300, width, " \t");
+        check_long(5, width, ",   ");
+    }
+}
+
+static void test_long_line_that_looks_like_something_else_when_cut(void **state)
+{
+    char text[2048];
+    struct fixture f;
+
+    (void)state;
+    for (size_t pad = 100; pad < 250; pad++) {
+        (void)snprintf(text, sizeof(text), "[router]\nbackends = m=h:1,%*s[::1]:2,;n=h:%03zu ,%*s#=h:4\n",
+                       (int)pad, "", pad, (int)pad, "");
+        f = parse(text);
+        fixture_expect_count(&f, 0, 0);
+        config_routes_add_backends(f.c, slice_of(f.c->backends), &f.report);
+        assert_int_equal(f.c->n_servers, 2); /* " #" begins a comment, ",;" does not */
+        assert_int_equal(f.c->servers[0].n_pods, 2);
+        assert_int_equal(f.c->servers[1].n_pods, 1);
+        fixture_free(&f);
+    }
+}
+
+static void test_long_lines_that_cannot_be_cut(void **state)
+{
+    char word[600], text[2048];
+    struct fixture f;
+
+    (void)state;
+    memset(word, 'x', sizeof(word));
+    word[599] = '\0';
+    (void)snprintf(text, sizeof(text), "[router]\nport = 1\naccess_log_output=%s\n", word);
+    refuse(text, "f:3: access_log_output=xx...: longer than 198 bytes without a comma or a space");
+    (void)snprintf(text, sizeof(text), "; %s\n[router]\nbind = ::1 # %s\n", word, word);
+    f = parse(text);
+    fixture_expect_count(&f, 0, 0);
+    fixture_free(&f);
+    (void)snprintf(text, sizeof(text), "[model-server %s]\n", word);
+    refuse(text, "f:1: the section's name is longer than 160 bytes");
+}
+
+static void test_long_section_names(void **state)
+{
+    struct fixture f;
+    char text[600];
+    const char *name = "0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/0123456789/012345";
+
+    (void)state;
+    (void)snprintf(
+        text, sizeof(text),
+        "[model-server %s]\npods = h:1\n[model-server %s-b]\npods = h:2\n[model-route r]\ntarget = %s-b\n",
+        name, name, name);
+    f = parse(text);
+    fixture_expect_count(&f, 0, 0);
+    assert_int_equal(f.c->routes[0].server, 1);
+    fixture_free(&f);
+}
+
+/* ---- what is refused ---- */
+
+static void test_lines(void **state)
+{
+    (void)state;
+    refuse("x = 1\n[router]\n", "f:1: \"x\" stands before the first section");
+    refuse("[router]\n\ngarbage\n", "f:3: not understood; expected key = value");
+    refuse("[router]\nport = 1\ngarbage", "f:3: not understood");
+    refuse("[router\n", "f:1: expected [section] alone on the line");
+    refuse("[router] x\n", "f:1: expected [section] alone on the line");
+    refuse("[router]\nport = 1\n  bind = ::1\n",
+           "f:3: an indented line continues the value before it, and only lists");
+    refuse("[model-server s]\npods = h:1\nmodel = a\n b\n", "f:4: an indented line continues");
+    refuse("[router]\nbind = a\x01\n", "f:2: control byte 0x01");
+    refuse("[router]\nbind = ::1\r \n", "f:2: control byte 0x0d");
+    refuse("[router]\nbind = ::1\r", "f:2: control byte 0x0d");
+    refuse("[router]\n= 1\n", "f:2: unknown option \"\"");
+}
+
+static void test_zero_byte(void **state)
+{
+    struct fixture f = parse_bytes(SLICE("[router]\nport = 1\nbind = ::1\0x\n"));
+
+    (void)state;
+    fixture_expect(&f, true, "f:3: control byte 0x00");
+    fixture_free(&f);
+}
+
+static void test_options(void **state)
+{
+    (void)state;
+    refuse("[router]\nprot = 1\n",
+           "f:2: unknown option \"prot\" in [router]; the nearest known one is \"port\"");
+    refuse("[router]\nROUTER_PORT = 1\n", "unknown option");
+    refuse("[router]\nport = 1\nport = 1\n", "f:3: \"port\" is given twice, first in line 2");
+    refuse("[router]\nport = 65536\n", "f:2: port = 65536: out of range: expected 0 to 65535");
+    refuse("[router]\nqueue_max_requests = 0\n",
+           "f:2: queue_max_requests = 0: out of range: expected 1 to 10000000");
+    refuse("[router]\nsession_boost_timeout = 30\n", "f:2: session_boost_timeout = 30: not a duration");
+    refuse("[router]\nsession_boost_grace_period = -1s\n", "out of range: expected at least 0s");
+    refuse("[router]\nmax_body_bytes = 1.5M\n", "not a size");
+    refuse("[router]\nsession_sticky = on\n", "expected one of off, prefer");
+    refuse("[router]\nenable_session_boost = yes\n", "not a boolean");
+    refuse("[router]\naccess_log_output =\n", "empty: expected stdout, stderr or a file name");
+    refuse("[router]\nbackends = m=h:1,\n  h:0\n", "f:2: backends = m=h:1,h:0: pod \"h:0\": port 0");
+}
+
+static void test_sections(void **state)
+{
+    (void)state;
+    refuse("[routr]\nx = 1\n  y\n", "f:1: unknown section [routr]; the nearest known one is [router]");
+    refuse("[model-sever x]\npods = 1\n",
+           "unknown section [model-sever]; the nearest known one is [model-server NAME]");
+    refuse("[]\n", "f:1: unknown section []");
+    refuse("[router x]\n", "f:1: [router] takes no name");
+    refuse("[router]\n[router]\nport = x\n", "f:2: [router] is given twice, first in line 1");
+    refuse("[model-server ]\npods = h:1\n", "f:1: the section has no name; expected [model-server NAME]");
+    refuse("[model-route]\n", "f:1: the section has no name; expected [model-route NAME]");
+    refuse("[model-server s]\npods = h:1\n[model-server s]\npods = h:2\n",
+           "f:3: model-server \"s\" is given twice, first at f:1");
+}
+
+static void test_servers(void **state)
+{
+    (void)state;
+    refuse("[model-server s]\n", "f:1: [model-server s] has neither pods nor dns");
+    refuse("\n[model-server s]\npods = h:1\ndns = h:2\n", "f:2: [model-server s] has both pods and dns");
+    refuse("[model-server s]\npods =\n", "f:1: [model-server s]: pods is empty");
+    refuse("[model-server s]\npods = ,\n  ,\n", "f:1: [model-server s]: pods is empty");
+    refuse("[model-server s]\npods = h\n", "f:2: pod \"h\": the port is missing");
+    refuse("[model-server s]\npods = a:1,\n  b:2,\n  A:1\n", "f:4: pod \"a:1\" is given twice");
+    refuse("[model-server s]\ndns = a:0\n", "f:2: dns = a:0: port 0");
+    refuse("[model-server s]\npods = a:1\npods = b:1\n", "f:3: \"pods\" is given twice in [model-server]");
+    refuse("[model-server s]\npods = a:1\npod = b:1\n",
+           "f:3: unknown key \"pod\" in [model-server]; the nearest known one is \"pods\"");
+    refuse("[model-server s]\npods = a:1\ntarget = b\n", "f:3: unknown key \"target\" in [model-server]");
+    refuse("[model-server s]\npods = a:1\nengine = tgi\n",
+           "f:3: engine = tgi: expected vllm, sglang or none");
+    refuse("[model-server s]\npods = a:1\ntimeout = -1s\n", "f:3: timeout = -1s: expected a duration");
+    refuse("[model-server s]\npods = a:1\ntimeout = 5\n", "f:3: timeout = 5: expected a duration");
+    refuse("[model-server s]\npods = a:1\nmodel =\n", "f:3: \"model\" has no value");
+}
+
+static void test_routes(void **state)
+{
+    static const char server[] = "[model-server s]\npods = a:1\n";
+    char text[400];
+    static const struct {
+        const char *lines, *problem;
+    } cases[] = {
+        {"[model-route r]\n", "f:3: [model-route r] has no target"},
+        {"[model-route r]\nmodel = m\ntarget = S\n",
+         "f:5: [model-route r]: target \"S\" is no model-server; the nearest is \"s\""},
+        {"[model-route r]\ntarget =\n", "f:4: \"target\" has no value"},
+        {"[model-route r]\ntarget = s\npods = a:1\n", "f:5: unknown key \"pods\" in [model-route]"},
+        {"[model-route r]\ntarget = s\n[model-route q]\nmodel = r\ntarget = s\n",
+         "f:5: a route for model \"r\" is given twice, first at f:3"},
+        {"[model-route r]\ntarget = s\n[model-route r]\nmodel = r2\ntarget = s\n",
+         "f:5: model-route \"r\" is given twice, first at f:3"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        (void)snprintf(text, sizeof(text), "%s%s", server, cases[i].lines);
+        refuse(text, cases[i].problem);
+    }
+    refuse("[model-route r]\ntarget = s\n",
+           "f:2: [model-route r]: target \"s\" is no model-server: there is none");
+}
+
+static void test_all_problems_are_listed(void **state)
+{
+    struct fixture f =
+        parse("[router]\nx = 1\nport = y\n[z]\n[model-server s]\npods = a, b:1, c\nq = 1\n[model-route r]\n");
+
+    (void)state;
+    fixture_expect_count(&f, 7, 7);
+    fixture_free(&f);
+}
+
+static void test_limits(void **state)
+{
+    struct fixture f;
+    struct buf b;
+
+    (void)state;
+    buf_init(&b, CONFIG_INI_BYTES_MAX + 100);
+    for (size_t i = 0; i <= CONFIG_SERVERS_MAX; i++)
+        assert_true(buf_printf(&b, "[model-server s%zu]\ndns = h:1\n", i));
+    f = parse_bytes(buf_slice(&b));
+    fixture_expect(&f, true, "too many sections: at most 4096 of a kind");
+    assert_int_equal(f.c->n_servers, CONFIG_SERVERS_MAX);
+    fixture_free(&f);
+    buf_clear(&b);
+    assert_true(buf_printf(&b, "[model-server s]\npods ="));
+    for (size_t i = 0; i <= CONFIG_PODS_MAX; i++)
+        assert_true(buf_printf(&b, " h:%zu", i + 1));
+    f = parse_bytes(buf_slice(&b));
+    fixture_expect(&f, true, "pod \"h:4097\" is one too many");
+    fixture_free(&f);
+    buf_clear(&b);
+    while (b.len <= CONFIG_INI_BYTES_MAX)
+        assert_true(buf_printf(&b, "; %077d\n", 1));
+    f = fixture_load_bytes(buf_slice(&b), NULL, NULL);
+    fixture_expect(&f, true, "larger than 4 MiB");
+    fixture_free(&f);
+    buf_free(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_spellings),
+        cmocka_unit_test(test_defaults_of_sections),
+        cmocka_unit_test(test_comments_inside_values),
+        cmocka_unit_test(test_long_lines),
+        cmocka_unit_test(test_long_line_that_looks_like_something_else_when_cut),
+        cmocka_unit_test(test_long_lines_that_cannot_be_cut),
+        cmocka_unit_test(test_long_section_names),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_zero_byte),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_sections),
+        cmocka_unit_test(test_servers),
+        cmocka_unit_test(test_routes),
+        cmocka_unit_test(test_all_problems_are_listed),
+        cmocka_unit_test(test_limits),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,230 @@
+/* The wheel against a plain array of due times: nothing fires early, nothing is more than a tick late, a
+ * cancelled timer never fires; timers that set and cancel each other while firing. */
+#include "wheel.h"
+
+#include "test.h"
+
+#define N_TIMERS 200
+#define N_STEPS  100000
+#define IDLE     INT64_MIN
+
+struct item {
+    struct wheel_timer timer;
+    int64_t due_us;  /* IDLE when not armed */
+    int64_t late_us; /* from here on it is late */
+};
+
+static struct item items[N_TIMERS];
+static struct wheel wheel;
+static int64_t now_us;
+static size_t n_fired;
+
+static void fire(struct wheel_timer *t)
+{
+    struct item *it = CONTAINER_OF(t, struct item, timer);
+
+    assert_false(wheel_pending(t));
+    assert_true(it->due_us != IDLE);
+    assert_true(it->due_us <= now_us);
+    it->due_us = IDLE;
+    n_fired++;
+}
+
+/* From the past to far beyond one round of the wheel. */
+static int64_t random_delay(struct test_random *r)
+{
+    switch (test_random_below(r, 4)) {
+    case 0:
+        return (int64_t)test_random_below(r, 3 * WHEEL_TICK_US);
+    case 1:
+        return (int64_t)test_random_below(r, 2 * US_PER_S) - US_PER_S / 10;
+    case 2:
+        return (int64_t)test_random_below(r, WHEEL_SLOTS * WHEEL_TICK_US);
+    default:
+        return (int64_t)test_random_below(r, 5 * WHEEL_SLOTS * WHEEL_TICK_US);
+    }
+}
+
+static int64_t random_pause(struct test_random *r)
+{
+    return test_random_below(r, 500) == 0 ? (int64_t)test_random_below(r, 60 * US_PER_S)
+                                          : (int64_t)test_random_below(r, 2 * WHEEL_TICK_US);
+}
+
+static void check_all(void)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < N_TIMERS; i++) {
+        bool armed = items[i].due_us != IDLE;
+
+        assert_int_equal(wheel_pending(&items[i].timer), armed);
+        if (armed) {
+            n++;
+            assert_true(now_us < items[i].late_us);
+        }
+    }
+    assert_int_equal(wheel.n, n);
+}
+
+static void step(struct test_random *r)
+{
+    struct item *it = &items[test_random_below(r, N_TIMERS)];
+
+    if (test_random_below(r, 5) == 0) {
+        wheel_cancel(&wheel, &it->timer);
+        it->due_us = IDLE;
+    } else {
+        it->due_us = now_us + random_delay(r);
+        it->late_us = (it->due_us > now_us ? it->due_us : now_us) + WHEEL_TICK_US;
+        wheel_set(&wheel, &it->timer, it->due_us);
+    }
+}
+
+static void test_random_program(void **state)
+{
+    struct test_random r = {11};
+
+    (void)state;
+    now_us = INT64_C(987654321);
+    wheel_init(&wheel, now_us);
+    for (size_t i = 0; i < N_TIMERS; i++) {
+        wheel_timer_init(&items[i].timer, fire);
+        items[i].due_us = IDLE;
+    }
+    for (int i = 0; i < N_STEPS; i++) {
+        for (size_t n = test_random_below(&r, 4); n > 0; n--)
+            step(&r);
+        now_us += random_pause(&r);
+        wheel_advance(&wheel, now_us);
+        check_all();
+    }
+    assert_true(n_fired > 10000);
+}
+
+/* One timer at a time, looked at every millisecond. */
+static void test_one_tick_late_at_most(void **state)
+{
+    (void)state;
+    wheel_init(&wheel, 0);
+    for (int64_t due_us = 1; due_us < 300 * US_PER_S; due_us = due_us * 3 + 777) {
+        struct item it;
+
+        wheel_timer_init(&it.timer, fire);
+        wheel_init(&wheel, 0);
+        it.due_us = due_us;
+        wheel_set(&wheel, &it.timer, due_us);
+        for (now_us = 0; now_us < due_us; now_us += 1000) {
+            wheel_advance(&wheel, now_us);
+            assert_true(it.due_us != IDLE);
+        }
+        now_us = due_us + WHEEL_TICK_US - 1;
+        wheel_advance(&wheel, now_us);
+        assert_true(it.due_us == IDLE);
+    }
+}
+
+/* Pushing a timer out again and again leaves it in its slot until that comes round. */
+static void test_pushing_out_is_a_store(void **state)
+{
+    struct item it;
+    struct list *link;
+
+    (void)state;
+    now_us = 0;
+    wheel_init(&wheel, now_us);
+    wheel_timer_init(&it.timer, fire);
+    wheel_set(&wheel, &it.timer, US_PER_S);
+    link = it.timer.link.prev;
+    it.due_us = 60 * US_PER_S;
+    wheel_set(&wheel, &it.timer, it.due_us);
+    assert_ptr_equal(it.timer.link.prev, link);
+    for (now_us = 0; now_us < it.due_us; now_us += WHEEL_TICK_US)
+        wheel_advance(&wheel, now_us);
+    wheel_set(&wheel, &it.timer, it.due_us = now_us + WHEEL_TICK_US); /* and back again */
+    now_us += WHEEL_TICK_US;
+    wheel_advance(&wheel, now_us);
+    assert_true(it.due_us == IDLE);
+}
+
+static struct wheel_timer first, second, third;
+static int n_first, n_second, n_third;
+
+static void fire_first(struct wheel_timer *t)
+{
+    n_first++;
+    wheel_cancel(&wheel, &second);
+    wheel_set(&wheel, t, now_us);                 /* again, at the next tick */
+    wheel_set(&wheel, &third, now_us + US_PER_S); /* moves one of this slot */
+}
+
+static void fire_second(struct wheel_timer *t)
+{
+    (void)t;
+    n_second++;
+}
+
+static void fire_third(struct wheel_timer *t)
+{
+    (void)t;
+    n_third++;
+}
+
+static void test_changes_while_firing(void **state)
+{
+    (void)state;
+    now_us = 0;
+    wheel_init(&wheel, now_us);
+    wheel_timer_init(&first, fire_first);
+    wheel_timer_init(&second, fire_second);
+    wheel_timer_init(&third, fire_third);
+    wheel_set(&wheel, &first, 100);
+    wheel_set(&wheel, &second, 100);
+    wheel_set(&wheel, &third, 100);
+    now_us = WHEEL_TICK_US;
+    wheel_advance(&wheel, now_us);
+    assert_int_equal(n_first, 1);
+    assert_int_equal(n_second, 0);
+    assert_int_equal(n_third, 0);
+    assert_int_equal(wheel.n, 2);
+    wheel_advance(&wheel, now_us); /* the same time again: nothing */
+    assert_int_equal(n_first, 1);
+    now_us += WHEEL_TICK_US;
+    wheel_advance(&wheel, now_us);
+    assert_int_equal(n_first, 2);
+    wheel_cancel(&wheel, &first);
+    wheel_cancel(&wheel, &first); /* twice does no harm */
+    now_us += 2 * US_PER_S;
+    wheel_advance(&wheel, now_us);
+    assert_int_equal(n_third, 1);
+    assert_int_equal(wheel.n, 0);
+}
+
+static void test_never(void **state)
+{
+    struct item it;
+
+    (void)state;
+    now_us = 0;
+    wheel_init(&wheel, now_us);
+    wheel_timer_init(&it.timer, fire);
+    wheel_set(&wheel, &it.timer, INT64_MAX);
+    now_us = INT64_C(1) << 60;
+    wheel_advance(&wheel, now_us);
+    assert_true(wheel_pending(&it.timer));
+    wheel_cancel(&wheel, &it.timer);
+    assert_int_equal(wheel.n, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_program),
+        cmocka_unit_test(test_one_tick_late_at_most),
+        cmocka_unit_test(test_pushing_out_is_a_store),
+        cmocka_unit_test(test_changes_while_firing),
+        cmocka_unit_test(test_never),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
