@@ -193,9 +193,11 @@ check: lint generated
 	$(Q)$(MAKE) --no-print-directory test
 
 lint: | deps-test
-	$(Q)$(PYTHON) -B tests/lint/layers $(BUILD)/obj $(router_objs)
-	$(Q)$(PYTHON) -B tests/lint/banned
-	$(Q)tests/lint/format $(c_files)
+	$(Q)status=0; \
+	$(PYTHON) -B tests/lint/layers $(BUILD)/obj $(router_objs) || status=1; \
+	$(PYTHON) -B tests/lint/banned || status=1; \
+	tests/lint/format $(c_files) || status=1; \
+	exit $$status
 lint: $(router_objs)
 
 # Both files are printed by the binary from its one table of options.

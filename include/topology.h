@@ -57,6 +57,7 @@ struct topology {
     struct topology_pod **pods; /* also those that leave and still run requests */
     size_t n_pods;
     struct loop_task reap;
+    bool ending;                /* topology_free: what goes now goes without a word */
     void (*on_promoted)(struct boostq_item *item, void *arg); /* given to each queue; may be NULL */
 };
 

@@ -97,15 +97,14 @@ static struct slice request_session(const struct config *c, const struct http1_h
     return (struct slice){NULL, 0};
 }
 
-/* What the router cannot look into is refused in plain words instead of guessed at. */
+/* What the router cannot look into is refused in plain words instead of guessed at. Any other Content-Type is taken for JSON, as
+ * engines do: curl -d says it sends a form. */
 static const char *request_why_unsupported(const struct http1_head *head)
 {
     const struct slice type = http1_find(head, HEADER_CONTENT_TYPE), encoding = http1_find(head, HEADER_CONTENT_ENCODING);
 
     if (type.n >= 10 && slice_ieq((struct slice){type.p, 10}, SLICE("multipart/")))
         return "multipart bodies are not supported: send JSON";
-    if (type.n >= 33 && slice_ieq((struct slice){type.p, 33}, SLICE("application/x-www-form-urlencoded")))
-        return "form bodies are not supported: send JSON";
     if (encoding.n > 0 && !slice_ieq(encoding, SLICE("identity")))
         return "compressed request bodies are not supported: send the JSON as it is";
     return NULL;

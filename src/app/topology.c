@@ -87,8 +87,9 @@ static void topology_drop_pod(struct topology *t, struct topology_pod *p)
 {
     if (--p->users > 0)
         return;
-    log_info("pod leaves: gets no new request, finishes what it runs", LOG_STR("pod", p->pod->name),
-             LOG_INT("in_flight", p->pod->in_flight));
+    if (!t->ending)
+        log_info("pod leaves: gets no new request, finishes what it runs", LOG_STR("pod", p->pod->name),
+                 LOG_INT("in_flight", p->pod->in_flight));
     p->pod->leaving = true;
     scrape_free(p->scrape);
     p->scrape = NULL;
@@ -378,7 +379,8 @@ void topology_unref(struct topology *t, struct topology_route *r)
 /* Its queued requests have no model any more; running ones finish. */
 static void topology_vanish(struct topology *t, struct topology_route *r)
 {
-    log_info("model removed", LOG_STR("model", r->model_name), LOG_INT("queued", boostq_len(&r->model->q)));
+    if (!t->ending)
+        log_info("model removed", LOG_STR("model", r->model_name), LOG_INT("queued", boostq_len(&r->model->q)));
     r->server = NULL;
     admit_remove_model(&t->sched->admit, r->model);
     sched_flush(t->sched, r->model);
@@ -444,6 +446,7 @@ void topology_apply(struct topology *t, const struct config *c)
 
 void topology_free(struct topology *t)
 {
+    t->ending = true;
     for (size_t i = 0; i < t->n_routes; i++)
         t->routes[i]->kept = false;
     topology_drop_routes(t);
