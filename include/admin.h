@@ -1,4 +1,5 @@
-/* admin: the metrics listener (/metrics) and the debug listener (JSON dumps): what operators look at. Reads everything, changes nothing. */
+/* admin: the metrics listener (/metrics) and the debug listener (JSON dumps): what operators look at. Reads
+ * everything, changes nothing. */
 #ifndef ADMIN_H
 #define ADMIN_H
 

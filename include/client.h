@@ -1,5 +1,6 @@
-/* client: one downstream connection: reads requests (head, whole body, within limits and time), writes answers with the right
- * framing, keeps the connection alive, answers pipelined requests in order. What a request means is the owner's business (ops). */
+/* client: one downstream connection: reads requests (head, whole body, within limits and time), writes
+ * answers with the right framing, keeps the connection alive, answers pipelined requests in order. What a
+ * request means is the owner's business (ops). */
 #ifndef CLIENT_H
 #define CLIENT_H
 
@@ -8,8 +9,8 @@
 #include "listen.h"
 #include "outcome.h"
 
-/* The owner stops reading from the pod while more than this waits, and goes on when nothing waits: the kernel's send
- * queue keeps a fast reader busy meanwhile. */
+/* The owner stops reading from the pod while more than this waits, and goes on when nothing waits: the
+ * kernel's send queue keeps a fast reader busy meanwhile. */
 #define CLIENT_HIGH_BYTES (256 * 1024)
 #define CLIENT_SPANS_MAX  64
 
@@ -19,7 +20,8 @@ enum client_state {
     CLIENT_BODY,   /* the owner knows the request; its body is arriving */
     CLIENT_BUSY,   /* the whole request is with the owner, who is to answer */
     CLIENT_FLUSH,  /* answered; closes when everything is written */
-    CLIENT_LINGER, /* our side is shut; what still arrives is thrown away, so that the answer is not lost to a reset */
+    CLIENT_LINGER, /* our side is shut; what still arrives is thrown away, so that the answer is not lost to a
+                      reset */
     CLIENT_CLOSED
 };
 
@@ -28,13 +30,15 @@ enum client_loss { CLIENT_LOSS_GONE, CLIENT_LOSS_STALLED };
 struct client;
 
 struct client_ops {
-    /* A head arrived (c->head). True: read the body, then `request` is called (at once when there is none). False: the owner
-     * has answered already (client_end was called). */
+    /* A head arrived (c->head). True: read the body, then `request` is called (at once when there is none).
+     * False: the owner has answered already (client_end was called). */
     bool (*head)(struct client *c);
     void (*request)(struct client *c);
-    /* The request cannot be read further: the owner must answer with this outcome and call client_end. why is a static text. */
+    /* The request cannot be read further: the owner must answer with this outcome and call client_end. why is
+     * a static text. */
     void (*refuse)(struct client *c, enum outcome o, const char *why);
-    /* The client left, or does not read, in BODY or BUSY: the owner forgets c, which is closed after the call. */
+    /* The client left, or does not read, in BODY or BUSY: the owner forgets c, which is closed after the
+     * call. */
     void (*gone)(struct client *c, enum client_loss loss);
     /* Everything that waited for the client has left for the kernel. */
     void (*drained)(struct client *c);
@@ -46,35 +50,36 @@ struct client_ops {
 struct client_rules {
     size_t max_head_bytes;
     uint64_t max_body_bytes;
-    uint64_t max_held_bytes;  /* of all bodies in this process */
-    uint64_t held_bytes;      /* now; a body that was taken gives its bytes back with client_release_held */
+    uint64_t max_held_bytes; /* of all bodies in this process */
+    uint64_t held_bytes;     /* now; a body that was taken gives its bytes back with client_release_held */
     int64_t header_timeout_us, body_timeout_us, idle_timeout_us, write_timeout_us; /* <= 0 = none */
-    bool closing;             /* draining: no connection is kept alive */
+    bool closing; /* draining: no connection is kept alive */
 };
 
 struct client {
     struct loop_grave grave;
     struct conn conn;
-    struct list link;         /* for the owner */
+    struct list link; /* for the owner */
     struct client_rules *rules;
     const struct client_ops *ops;
-    void *arg;                /* owner's, per listener */
-    void *request;            /* owner's, per request */
+    void *arg;     /* owner's, per listener */
+    void *request; /* owner's, per request */
     enum client_state state;
     struct http1 http;
-    struct http1_head *head;  /* while a head is read and during ops->head only: the owner takes what it needs */
-    struct buf in;            /* bytes not yet used: an unfinished head, or pipelined requests */
+    struct http1_head
+        *head;     /* while a head is read and during ops->head only: the owner takes what it needs */
+    struct buf in; /* bytes not yet used: an unfinished head, or pipelined requests */
     char *body;
     size_t body_n, body_cap;
-    int64_t first_byte_us;    /* of the current request */
+    int64_t first_byte_us; /* of the current request */
     int64_t body_done_us;
-    bool keep_alive;          /* the request allows it */
-    bool refused;             /* the request was not read to its end */
-    unsigned minor;           /* HTTP/1.minor of the current request */
+    bool keep_alive;            /* the request allows it */
+    bool refused;               /* the request was not read to its end */
+    unsigned minor;             /* HTTP/1.minor of the current request */
     enum http1_framing framing; /* of the current answer; set by client_begin */
     struct wheel_timer timer;
-    struct loop_task next;    /* goes on with pipelined bytes */
-    uint64_t acked_bytes;     /* at the last look at a slow reader */
+    struct loop_task next; /* goes on with pipelined bytes */
+    uint64_t acked_bytes;  /* at the last look at a slow reader */
     int64_t stalled_since_us;
     char address[LISTEN_TEXT_MAX];
 };
@@ -90,15 +95,18 @@ void client_release_held(struct client_rules *rules, size_t n_bytes);
 /* May this answer leave the connection open? Decides with the request, the framing and the drain. */
 bool client_may_keep(const struct client *c, enum http1_framing framing);
 void client_begin(struct client *c, enum http1_framing framing, bool keep_alive);
-/* Sends the head (first call) and spans of the body in one write; end completes the message's framing. The spans are copied
- * when the kernel does not take them. False: the client is gone; the owner ends its request and calls client_close. */
-MUST_CHECK bool client_send(struct client *c, struct slice head, const struct slice *spans, unsigned n_spans, bool end);
+/* Sends the head (first call) and spans of the body in one write; end completes the message's framing. The
+ * spans are copied when the kernel does not take them. False: the client is gone; the owner ends its request
+ * and calls client_close. */
+MUST_CHECK bool client_send(struct client *c, struct slice head, const struct slice *spans, unsigned n_spans,
+                            bool end);
 static inline size_t client_pending(const struct client *c)
 {
     return conn_pending(&c->conn);
 }
-/* The owner is done with the request. clean: the answer is complete and the connection may live on; else it is closed
- * after what waits was written, without completing the message. Does not call back into the owner. */
+/* The owner is done with the request. clean: the answer is complete and the connection may live on; else it
+ * is closed after what waits was written, without completing the message. Does not call back into the owner.
+ */
 void client_end(struct client *c, bool clean);
 /* Closes at once; calls ops->closed, not ops->gone. */
 void client_close(struct client *c);

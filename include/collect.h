@@ -1,4 +1,5 @@
-/* collect: brings the gauges and the counters that are kept elsewhere up to date, just before the metrics page is rendered. */
+/* collect: brings the gauges and the counters that are kept elsewhere up to date, just before the metrics
+ * page is rendered. */
 #ifndef COLLECT_H
 #define COLLECT_H
 

@@ -1,5 +1,5 @@
-/* conn: one non-blocking stream socket: reads into a shared buffer, writes at once and keeps only what the kernel did not take.
- * Level-triggered; EV_WRITE is armed only after EAGAIN. It knows no protocol. */
+/* conn: one non-blocking stream socket: reads into a shared buffer, writes at once and keeps only what the
+ * kernel did not take. Level-triggered; EV_WRITE is armed only after EAGAIN. It knows no protocol. */
 #ifndef CONN_H
 #define CONN_H
 
@@ -17,40 +17,43 @@ struct conn;
 
 struct conn_ops {
     void (*readable)(struct conn *c);
-    /* Everything handed over has left for the kernel (after a write that had to wait), or the write failed (c->broken). */
+    /* Everything handed over has left for the kernel (after a write that had to wait), or the write failed
+     * (c->broken). */
     void (*drained)(struct conn *c);
     /* The connect of conn_await_connect has ended; SO_ERROR tells how. May be NULL. */
     void (*connected)(struct conn *c);
 };
 
 struct conn {
-    int fd;                 /* -1 = closed */
-    bool reading;           /* EV_READ is armed */
-    bool writing;           /* EV_WRITE is armed */
-    bool broken;            /* a write failed: the other side is gone */
-    bool connecting;        /* the first EV_WRITE tells how the connect ended */
+    int fd;          /* -1 = closed */
+    bool reading;    /* EV_READ is armed */
+    bool writing;    /* EV_WRITE is armed */
+    bool broken;     /* a write failed: the other side is gone */
+    bool connecting; /* the first EV_WRITE tells how the connect ended */
     struct loop *loop;
     const struct conn_ops *ops;
     struct event ev_read, ev_write;
-    struct buf out;         /* copied bytes that wait for the kernel */
+    struct buf out;                           /* copied bytes that wait for the kernel */
     struct iovec borrowed[CONN_BORROWED_MAX]; /* bytes of the owner that wait, instead of `out` */
     unsigned borrowed_first, borrowed_n;
-    uint64_t sent_bytes;    /* taken by the kernel so far */
+    uint64_t sent_bytes; /* taken by the kernel so far */
 };
 
 /* Takes over the non-blocking fd. max_pending_bytes bounds what conn_writev may keep. */
 void conn_open(struct conn *c, struct loop *l, int fd, const struct conn_ops *ops, size_t max_pending_bytes);
-/* Closes the socket and forgets what waits; safe to call twice. reset: the other side gets RST instead of FIN. */
+/* Closes the socket and forgets what waits; safe to call twice. reset: the other side gets RST instead of
+ * FIN. */
 void conn_close(struct conn *c, bool reset);
 
 void conn_want_read(struct conn *c, bool on);
 /* > 0 bytes read, 0 = the other side closed, -1 = nothing now, -2 = error (errno). */
 ssize_t conn_read(struct conn *c, void *p, size_t n_bytes);
 
-/* Writes what the kernel takes and copies the rest. False: the other side is gone, or more would wait than allowed. */
+/* Writes what the kernel takes and copies the rest. False: the other side is gone, or more would wait than
+ * allowed. */
 MUST_CHECK bool conn_writev(struct conn *c, struct iovec *iov, unsigned n);
-/* As conn_writev, but what waits is not copied: the bytes stay valid until `drained` or conn_close. Nothing else may be
- * waiting. n <= CONN_BORROWED_MAX. */
+/* As conn_writev, but what waits is not copied: the bytes stay valid until `drained` or conn_close. Nothing
+ * else may be waiting. n <= CONN_BORROWED_MAX. */
 MUST_CHECK bool conn_send_borrowed(struct conn *c, const struct iovec *iov, unsigned n);
 /* A connect is under way on the socket: ops->connected is called when it has ended, well or badly. */
 void conn_await_connect(struct conn *c);

@@ -1,4 +1,5 @@
-/* curlev: libcurl's multi interface on the loop, for small requests of our own (pods' metrics). Proxied bytes never come here. */
+/* curlev: libcurl's multi interface on the loop, for small requests of our own (pods' metrics). Proxied bytes
+ * never come here. */
 #ifndef CURLEV_H
 #define CURLEV_H
 
@@ -19,8 +20,10 @@ struct curlev_job {
 struct curlev *curlev_new(struct loop *l);
 /* No job may run any more. */
 void curlev_free(struct curlev *c);
-/* Sets what every request of ours has: no proxy from the environment, no signals, HTTP only, no redirects. False: no handle. */
-MUST_CHECK bool curlev_job_init(struct curlev_job *job, void (*done)(struct curlev_job *job, CURLcode result));
+/* Sets what every request of ours has: no proxy from the environment, no signals, HTTP only, no redirects.
+ * False: no handle. */
+MUST_CHECK bool curlev_job_init(struct curlev_job *job,
+                                void (*done)(struct curlev_job *job, CURLcode result));
 /* The caller has set URL, limits and callbacks on job->easy. `done` is called later. */
 void curlev_start(struct curlev *c, struct curlev_job *job);
 /* Ends a running job without `done`; frees the handle. */

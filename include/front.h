@@ -1,4 +1,5 @@
-/* front: what comes in at the inference listener: health checks, the model list, /v1 requests, and everything that is refused. */
+/* front: what comes in at the inference listener: health checks, the model list, /v1 requests, and everything
+ * that is refused. */
 #ifndef FRONT_H
 #define FRONT_H
 

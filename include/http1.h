@@ -1,7 +1,6 @@
-/* http1: bytes -> one HTTP/1.x message: head, body spans, end; strict, with limits. A layer over llhttp,
- * which reads heads, plus the checks that llhttp leaves out, and a decoder for chunked bodies. It owns no
- * socket and copies no bytes: everything it returns points into what it was fed. The rules are those of RFC
- * 9112; where that leaves a choice, the one that two servers cannot understand differently. */
+/* http1: bytes -> one HTTP/1.x message: head, body spans, end; strict, with limits. It owns no socket and
+ * copies no bytes: everything it returns points into what it was fed. The rules are those of RFC 9112; where
+ * that leaves a choice, the one that two servers cannot understand differently. */
 #ifndef HTTP1_H
 #define HTTP1_H
 
@@ -21,7 +20,7 @@ enum http1_error {
     HTTP1_HEAD_TOO_LARGE,  /* over max_head_bytes or HTTP1_MAX_FIELDS: 431 */
     HTTP1_TARGET_TOO_LONG, /* the request line alone is over max_head_bytes: 414 */
     HTTP1_VERSION,         /* another HTTP version (HTTP/2 preface, HTTP/0.9, HTTP/2.0): 400 */
-    HTTP1_UNSUPPORTED      /* CONNECT, TRACE, Transfer-Encoding other than chunked: 400, reason says so */
+    HTTP1_UNSUPPORTED      /* CONNECT, TRACE, unusual methods, Transfer-Encoding other than chunked: 400 */
 };
 
 /* The fields that the router itself looks at or removes; everything else is HEADER_OTHER (headers.c has the

@@ -1,5 +1,5 @@
-/* listen: accepting connections in batches. Stops accepting while the owner says so, and for a moment when the process is
- * out of file descriptors. Owns its sockets, not the connections. */
+/* listen: accepting connections in batches. Stops accepting while the owner says so, and for a moment when
+ * the process is out of file descriptors. Owns its sockets, not the connections. */
 #ifndef LISTEN_H
 #define LISTEN_H
 
@@ -16,7 +16,7 @@ struct listener {
     int fds[LISTEN_SOCKETS];
     struct event *events[LISTEN_SOCKETS];
     size_t n;
-    uint16_t port;            /* the real one */
+    uint16_t port; /* the real one */
     bool paused;
     struct wheel_timer retry; /* after EMFILE */
     int64_t complained_us;    /* the last log line about EMFILE */
@@ -25,9 +25,10 @@ struct listener {
     void *arg;
 };
 
-/* bind_text: "" = all addresses of both families, "loopback" = 127.0.0.1 and ::1, else one address literal. port 0 = any free port, the
- * same for both families. False: *error says what failed (mem_free). */
-MUST_CHECK bool listener_open(struct listener *l, struct loop *loop, const char *bind_text, uint16_t port, char **error);
+/* bind_text: "" = all addresses of both families, "loopback" = 127.0.0.1 and ::1, else one address literal.
+ * port 0 = any free port, the same for both families. False: *error says what failed (mem_free). */
+MUST_CHECK bool listener_open(struct listener *l, struct loop *loop, const char *bind_text, uint16_t port,
+                              char **error);
 void listener_pause(struct listener *l, bool paused);
 void listener_close(struct listener *l);
 /* "127.0.0.1", "::1": an address without port. */

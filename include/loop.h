@@ -1,5 +1,6 @@
-/* loop: the one event loop: events, coarse timers, work put off to the end of a turn, and one time stamp for each turn.
- * A turn is: wait, run the callbacks of what became ready, run the deferred tasks, free what was buried, end-of-turn hook. */
+/* loop: the one event loop: events, coarse timers, work put off to the end of a turn, and one time stamp for
+ * each turn. A turn is: wait, run the callbacks of what became ready, run the deferred tasks, free what was
+ * buried, end-of-turn hook. */
 #ifndef LOOP_H
 #define LOOP_H
 

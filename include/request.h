@@ -1,5 +1,5 @@
-/* request: the life of one inference request, from its head to its access log line: states, attempts, relay, the one way to end.
- * Owned by itself: it frees itself at the end of the turn in which it ended. */
+/* request: the life of one inference request, from its head to its access log line: states, attempts, relay,
+ * the one way to end. Owned by itself: it frees itself at the end of the turn in which it ended. */
 #ifndef REQUEST_H
 #define REQUEST_H
 
@@ -19,9 +19,9 @@ enum request_state {
 
 struct request {
     struct loop_grave grave;
-    struct list link;               /* in server->requests */
+    struct list link; /* in server->requests */
     struct server *server;
-    struct client *client;          /* NULL once it is gone */
+    struct client *client; /* NULL once it is gone */
     enum request_state state;
     struct admit_item admit;        /* its place in the queue */
     struct topology_route *route;   /* one reference; NULL until the model is known */
@@ -30,31 +30,32 @@ struct request {
 
     /* What the client sent. */
     char *id, *method, *target, *session, *model_name;
-    bool head_only;                 /* HEAD */
-    const char *unsupported;        /* why such a request is refused, or NULL */
+    bool head_only;          /* HEAD */
+    const char *unsupported; /* why such a request is refused, or NULL */
     unsigned minor;
-    struct buf head;                /* request head for pods, without Host and Content-Length; see headers_request_block */
+    struct buf head; /* request head for pods, without Host and Content-Length; see headers_request_block */
     size_t line_bytes;
     char *body;
     size_t body_n;
-    size_t model_at, model_n;       /* where the model's value stands in the body */
-    char *pod_fields;               /* Host and Content-Length for the current pod */
+    size_t model_at, model_n; /* where the model's value stands in the body */
+    char *pod_fields;         /* Host and Content-Length for the current pod */
 
     /* What came of it. */
     enum outcome outcome;
-    const char *why;                /* detail for the log and the error body, or NULL */
-    unsigned status;                /* sent to the client; 0 = none yet */
+    const char *why; /* detail for the log and the error body, or NULL */
+    unsigned status; /* sent to the client; 0 = none yet */
     unsigned upstream_status, attempts;
-    bool stale_retried;             /* the one retry on a fresh connection is used up */
-    bool paused;                    /* the client reads too slowly: not reading from the pod */
-    bool until_close;               /* the pod's answer ends with its connection */
+    bool stale_retried; /* the one retry on a fresh connection is used up */
+    bool paused;        /* the client reads too slowly: not reading from the pod */
+    bool until_close;   /* the pod's answer ends with its connection */
     bool event_stream;
-    struct openai_sse sse;          /* of an event stream */
-    bool connected;                 /* a pod was reached with this request */
-    const char *closed_by;          /* who broke it off */
+    struct openai_sse sse; /* of an event stream */
+    bool connected;        /* a pod was reached with this request */
+    const char *closed_by; /* who broke it off */
     enum request_state closed_in;
 
-    int64_t received_us, body_us, queued_us, admitted_us, sent_us, head_us, first_byte_us, end_us; /* 0 = not reached */
+    int64_t received_us, body_us, queued_us, admitted_us, sent_us, head_us, first_byte_us,
+        end_us; /* 0 = not reached */
 };
 
 /* client_ops of the inference listener use these. */

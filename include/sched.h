@@ -1,4 +1,5 @@
-/* sched: where the queue meets the loop: one pump, run at the end of a turn, and one timer. Decides nothing itself (admit does). */
+/* sched: where the queue meets the loop: one pump, run at the end of a turn, and one timer. Decides nothing
+ * itself (admit does). */
 #ifndef SCHED_H
 #define SCHED_H
 
@@ -35,7 +36,8 @@ void sched_cancel(struct sched *s, struct model *m, struct admit_item *item);
 void sched_flush(struct sched *s, struct model *m);
 /* Gives the slot back. reached: a request reached the pod and ended there, so a grace window may open. */
 void sched_release(struct sched *s, struct pod *pod, bool reached);
-enum admit_retry sched_retry(struct sched *s, struct model *m, struct admit_item *item, struct pod *failed, struct pod **pod);
+enum admit_retry sched_retry(struct sched *s, struct model *m, struct admit_item *item, struct pod *failed,
+                             struct pod **pod);
 /* Works out anew which pods are usable, everywhere. */
 void sched_refresh(struct sched *s);
 

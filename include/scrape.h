@@ -1,5 +1,5 @@
-/* scrape: reads the metrics page of one pod again and again. Each pod has its own clock and time limit, so that a slow pod
- * delays no other. Writes pod->numbers; a failed read leaves them to grow stale. */
+/* scrape: reads the metrics page of one pod again and again. Each pod has its own clock and time limit, so
+ * that a slow pod delays no other. Writes pod->numbers; a failed read leaves them to grow stale. */
 #ifndef SCRAPE_H
 #define SCRAPE_H
 
@@ -20,13 +20,15 @@ struct scrape;
 struct scrape_ops {
     /* New numbers are in pod->numbers. */
     void (*fresh)(struct pod *pod, void *arg);
-    /* why: valid during the call. first: the read before this one was good (or there was none), so it is worth a log line. */
+    /* why: valid during the call. first: the read before this one was good (or there was none), so it is
+     * worth a log line. */
     void (*failed)(struct pod *pod, const char *why, bool first, void *arg);
     /* Numbers come again after a failure. */
     void (*recovered)(struct pod *pod, void *arg);
 };
 
-/* Starts at once, or as soon as the pod's upstream has an address. The pod outlives the scrape. NULL: no curl handle. */
+/* Starts at once, or as soon as the pod's upstream has an address. The pod outlives the scrape. NULL: no curl
+ * handle. */
 struct scrape *scrape_new(struct loop *l, struct curlev *c, struct pod *pod, enum promtext_engine engine,
                           const struct scrape_rules *rules, const struct scrape_ops *ops, void *arg);
 void scrape_free(struct scrape *s);

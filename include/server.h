@@ -17,25 +17,25 @@ struct server {
     struct config *config;
     struct sched sched;
     struct topology topology;
-    struct client_rules client_rules;     /* inference listener */
-    struct client_rules admin_rules;      /* metrics and debug listeners */
+    struct client_rules client_rules; /* inference listener */
+    struct client_rules admin_rules;  /* metrics and debug listeners */
     struct upstream_rules upstream_rules;
     struct listener inference, metrics, debug;
-    struct list clients;                  /* inference connections */
+    struct list clients; /* inference connections */
     size_t n_clients, max_clients;
     struct list admin_clients;
     size_t n_admin_clients;
-    struct list requests;                 /* all that have not ended */
+    struct list requests; /* all that have not ended */
     size_t n_requests;
     struct log_sink access;
     struct event *signals[3];
-    struct wheel_timer log_timer;         /* comes back while a slow reader leaves log lines waiting */
-    bool draining;                        /* SIGTERM: not ready */
-    int64_t drain_us;                     /* when it began */
-    struct wheel_timer drain_timer;       /* end of the delay, then of the timeout */
+    struct wheel_timer log_timer;   /* comes back while a slow reader leaves log lines waiting */
+    bool draining;                  /* SIGTERM: not ready */
+    int64_t drain_us;               /* when it began */
+    struct wheel_timer drain_timer; /* end of the delay, then of the timeout */
     bool drain_delay_over;
-    struct loop_task check_idle;          /* draining: is the last request gone? */
-    size_t cut;                           /* requests that the drain had to cut */
+    struct loop_task check_idle; /* draining: is the last request gone? */
+    size_t cut;                  /* requests that the drain had to cut */
 };
 
 /* Takes over the configuration. False: the reason is logged. */

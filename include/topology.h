@@ -1,5 +1,5 @@
-/* topology: the model-servers, routes and pods in force: built from a configuration, changed by reloads and by discovery.
- * Owns the pods with their connections and scrapes, and the models with their queues. */
+/* topology: the model-servers, routes and pods in force: built from a configuration, changed by reloads and
+ * by discovery. Owns the pods with their connections and scrapes, and the models with their queues. */
 #ifndef TOPOLOGY_H
 #define TOPOLOGY_H
 
@@ -19,21 +19,22 @@ struct topology_server {
     struct discover_source *source;
     struct topology_pod **pods;
     size_t n_pods;
-    bool kept;                  /* during a reload: the new configuration has it too */
+    bool kept; /* during a reload: the new configuration has it too */
 };
 
-/* A public model name in force. Lives until the last request that names it ends, also when a reload removed it. */
+/* A public model name in force. Lives until the last request that names it ends, also when a reload removed
+ * it. */
 struct topology_route {
     char *name, *model_name, *server_name;
-    char *upstream_model;       /* what pods call it; NULL = the public name */
-    char *upstream_value;       /* the same as JSON string, quotes included; NULL = body untouched */
-    int64_t timeout_us;         /* to an answer's head; <= 0 = none */
+    char *upstream_model; /* what pods call it; NULL = the public name */
+    char *upstream_value; /* the same as JSON string, quotes included; NULL = body untouched */
+    int64_t timeout_us;   /* to an answer's head; <= 0 = none */
     struct model *model;
     struct topology_server *server; /* NULL when removed */
     unsigned refs;
     bool kept;
-    size_t in_flight;           /* its requests that have a slot on a pod */
-    int64_t recent_wait_us;     /* moving average of queue waits, for Retry-After */
+    size_t in_flight;       /* its requests that have a slot on a pod */
+    int64_t recent_wait_us; /* moving average of queue waits, for Retry-After */
     struct metrics_series *active_downstream, *queue_duration, *overtakes, *ttft[2];
 };
 
@@ -41,7 +42,7 @@ struct topology_pod {
     struct pod *pod;
     struct scrape *scrape;
     enum promtext_engine engine;
-    unsigned users;             /* servers that have it in their set */
+    unsigned users; /* servers that have it in their set */
 };
 
 struct topology {
@@ -57,13 +58,14 @@ struct topology {
     struct topology_pod **pods; /* also those that leave and still run requests */
     size_t n_pods;
     struct loop_task reap;
-    bool ending;                /* topology_free: what goes now goes without a word */
+    bool ending; /* topology_free: what goes now goes without a word */
     void (*on_promoted)(struct boostq_item *item, void *arg); /* given to each queue; may be NULL */
 };
 
 void topology_init(struct topology *t, struct loop *l, struct curlev *c, struct discover *d, struct sched *s);
-/* Puts the configuration's servers and routes in force; what stays keeps its pods, queue and tracker. The configuration must stay
- * valid until the next call. Routes that vanish answer their queued requests through sched's `vanished`. */
+/* Puts the configuration's servers and routes in force; what stays keeps its pods, queue and tracker. The
+ * configuration must stay valid until the next call. Routes that vanish answer their queued requests through
+ * sched's `vanished`. */
 void topology_apply(struct topology *t, const struct config *c);
 void topology_free(struct topology *t);
 /* The route of a public model name, or NULL. */

@@ -1,5 +1,6 @@
-/* upstream: one pod's connections: a LIFO pool of idle keep-alive connections, connecting, sending a request, reading its answer.
- * It decides nothing about retries; it says precisely what went wrong (upstream_failure). */
+/* upstream: one pod's connections: a LIFO pool of idle keep-alive connections, connecting, sending a request,
+ * reading its answer. It decides nothing about retries; it says precisely what went wrong (upstream_failure).
+ */
 #ifndef UPSTREAM_H
 #define UPSTREAM_H
 
@@ -9,7 +10,6 @@
 
 #define UPSTREAM_SPANS_MAX     64
 #define UPSTREAM_MAX_IDLE      256
-#define UPSTREAM_MAX_HEAD      (64 * 1024)
 #define UPSTREAM_ADDRESS_BYTES 128
 
 /* The pod's address and connections; belongs to the pod (pod->upstream). */
@@ -17,8 +17,8 @@ struct upstream {
     struct loop *loop;
     struct pod *pod;
     struct sockaddr_storage address;
-    socklen_t address_bytes;     /* 0 = not resolved yet */
-    struct list idle;            /* front = used most recently */
+    socklen_t address_bytes; /* 0 = not resolved yet */
+    struct list idle;        /* front = used most recently */
     size_t n_idle;
     struct list busy;
 };
@@ -26,6 +26,7 @@ struct upstream {
 /* Shared by all; may change on reload. <= 0 = none, but for connect. */
 struct upstream_rules {
     int64_t connect_timeout_us, body_timeout_us, keepalive_us;
+    size_t max_head_bytes; /* of an answer */
 };
 
 enum upstream_failure {
@@ -44,7 +45,7 @@ struct upstream_data {
     const struct http1_head *head; /* set once, with the first part of the answer; valid during the call */
     const struct slice *spans;     /* content, framing removed; valid during the call */
     unsigned n_spans;
-    bool end;                      /* the answer is complete: the connection is gone from the caller's hands */
+    bool end; /* the answer is complete: the connection is gone from the caller's hands */
 };
 
 /* Called with the `arg` of the request. */
@@ -54,7 +55,8 @@ struct upstream_ops {
     /* The pod has taken the whole request, which had to wait. */
     void (*sent)(void *arg);
     void (*data)(void *arg, const struct upstream_data *d);
-    /* The connection is closed and gone from the caller's hands. why: a text that lives long enough to be logged. */
+    /* The connection is closed and gone from the caller's hands. why: a text that lives long enough to be
+     * logged. */
     void (*failed)(void *arg, enum upstream_failure f, const char *why);
 };
 
@@ -62,21 +64,21 @@ struct upstream_conn {
     struct loop_grave grave;
     struct conn conn;
     struct upstream *up;
-    struct list link;             /* in up->idle or up->busy */
+    struct list link; /* in up->idle or up->busy */
     struct wheel_timer timer;
     const struct upstream_ops *ops; /* NULL while idle */
     void *arg;
     const struct upstream_rules *rules;
-    int64_t head_timeout_us;      /* of the current request; <= 0 = none */
+    int64_t head_timeout_us; /* of the current request; <= 0 = none */
     struct http1 http;
-    struct http1_head *head;      /* while the answer's head is read */
-    struct buf in;                /* an unfinished head */
-    int connect_error;            /* errno of a connect that failed at once */
-    bool reused;                  /* it has served an earlier request */
-    bool got_bytes;               /* of the current answer */
+    struct http1_head *head; /* while the answer's head is read */
+    struct buf in;           /* an unfinished head */
+    int connect_error;       /* errno of a connect that failed at once */
+    bool reused;             /* it has served an earlier request */
+    bool got_bytes;          /* of the current answer */
     bool got_head;
-    bool answer_keeps;            /* the answer allows reuse */
-    bool send_broken;             /* the pod took only a part of the request: its answer may still come */
+    bool answer_keeps; /* the answer allows reuse */
+    bool send_broken;  /* the pod took only a part of the request: its answer may still come */
     bool head_request;
 };
 
@@ -88,20 +90,23 @@ void upstream_set_address(struct upstream *up, const struct sockaddr *a, socklen
 void upstream_close_idle(struct upstream *up);
 
 struct upstream_request {
-    const struct iovec *iov; /* the request's bytes, at most CONN_BORROWED_MAX parts; valid until the request ends */
+    const struct iovec
+        *iov; /* the request's bytes, at most CONN_BORROWED_MAX parts; valid until the request ends */
     unsigned n_iov;
-    bool fresh;              /* do not reuse a connection (a stale one died under this request) */
+    bool fresh; /* do not reuse a connection (a stale one died under this request) */
     bool head_request;
     int64_t head_timeout_us; /* sent to answer's head; <= 0 = none */
     const struct upstream_rules *rules;
     const struct upstream_ops *ops;
     void *arg;
 };
-/* Starts the request; ops are called later, never inside. NULL: no socket could be made (errno); nothing was started. */
+/* Starts the request; ops are called later, never inside. NULL: no socket could be made (errno); nothing was
+ * started. */
 struct upstream_conn *upstream_send(struct upstream *up, const struct upstream_request *r);
 /* Back-pressure: stop and go on reading the answer. */
 void upstream_pause(struct upstream_conn *u, bool paused);
-/* The request is not wanted any more: closes the connection at once (the engine stops when it sees that). No call back. */
+/* The request is not wanted any more: closes the connection at once (the engine stops when it sees that). No
+ * call back. */
 void upstream_cancel(struct upstream_conn *u);
 
 #endif

@@ -1,4 +1,5 @@
-/* Two small listeners, GET only. Each has its own clients, so that a full inference listener never hides the metrics. */
+/* Two small listeners, GET only. Each has its own clients, so that a full inference listener never hides the
+ * metrics. */
 #include "admin.h"
 
 #include <unistd.h>
@@ -31,7 +32,8 @@ static void admin_error(struct client *c, unsigned status, const char *message)
     struct buf b;
 
     buf_init(&b, 4096);
-    if (openai_error(&b, slice_of(message), "invalid_request_error", status == 405 ? "method_not_allowed" : "path_not_found"))
+    if (openai_error(&b, slice_of(message), "invalid_request_error",
+                     status == 405 ? "method_not_allowed" : "path_not_found"))
         admin_reply(c, status, "application/json", buf_slice(&b));
     else
         client_end(c, false);
@@ -93,7 +95,8 @@ static void admin_on_request(struct client *c)
 
 static void admin_on_refuse(struct client *c, enum outcome o, const char *why)
 {
-    const struct reply r = {.status = outcome_info(o)->status, .content_type = "text/plain", .body = slice_of(why)};
+    const struct reply r = {
+        .status = outcome_info(o)->status, .content_type = "text/plain", .body = slice_of(why)};
 
     client_end(c, reply_send(c, &r));
 }

@@ -1,4 +1,5 @@
-/* Numbers that live in the objects they describe are copied into their series when somebody asks for the page. */
+/* Numbers that live in the objects they describe are copied into their series when somebody asks for the
+ * page. */
 #include "collect.h"
 
 #include <dirent.h>
@@ -99,7 +100,8 @@ static void collect_process(void)
 
     getrusage(RUSAGE_SELF, &u);
     metrics_set(metrics_series(METRIC_PROCESS_CPU, NULL),
-                (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
+                (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+                    (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
     metrics_set(metrics_series(METRIC_PROCESS_RESIDENT_MEMORY, NULL), collect_resident_bytes());
     metrics_set(metrics_series(METRIC_PROCESS_OPEN_FDS, NULL), collect_open_fds());
 }

@@ -1,4 +1,5 @@
-/* JSON dumps, built with cJSON. Lists are cut at DUMP_MAX_ITEMS, so that a dump under load stays a moment's work. */
+/* JSON dumps, built with cJSON. Lists are cut at DUMP_MAX_ITEMS, so that a dump under load stays a moment's
+ * work. */
 #include "dump.h"
 
 #include <cjson/cJSON.h>
@@ -173,7 +174,8 @@ static void dump_requests(struct server *s, cJSON *list)
 {
     int n = 0;
 
-    LIST_EACH (it, &s->requests) {
+    LIST_EACH(it, &s->requests)
+    {
         const struct request *r = LIST_ITEM(it, struct request, link);
         cJSON *item;
 
@@ -197,8 +199,9 @@ bool dump_render(struct server *s, struct slice kind, struct buf *out)
     static const struct {
         const char *kind;
         void (*fill)(struct server *s, cJSON *list);
-    } kinds[] = {{"config", dump_config}, {"modelroutes", dump_modelroutes}, {"modelservers", dump_modelservers},
-                 {"pods", dump_pods},     {"queues", dump_queues},           {"requests", dump_requests}};
+    } kinds[] = {
+        {"config", dump_config}, {"modelroutes", dump_modelroutes}, {"modelservers", dump_modelservers},
+        {"pods", dump_pods},     {"queues", dump_queues},           {"requests", dump_requests}};
 
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
         if (slice_eq(kind, slice_of(kinds[i].kind))) {

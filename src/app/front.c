@@ -1,4 +1,5 @@
-/* The inference listener's routes. Health checks leave no trace in the access log; everything else becomes a request. */
+/* The inference listener's routes. Health checks leave no trace in the access log; everything else becomes a
+ * request. */
 #include "front.h"
 
 #include <stdlib.h>
@@ -28,9 +29,12 @@ static bool front_is_get(const struct http1_head *h)
 /* /healthz and /readyz: never queued, never logged. */
 static void front_probe(struct client *c, unsigned status, const char *body)
 {
+    char id[HEADERS_REQUEST_ID_MAX + 1];
+    const size_t id_n = headers_request_id(http1_find(c->head, HEADER_X_REQUEST_ID), id);
     const struct reply r = {.status = status,
                             .content_type = "application/json; charset=utf-8",
                             .body = slice_of(body),
+                            .request_id = {id, id_n},
                             .head_only = front_is(c->head, "HEAD")};
 
     client_end(c, reply_send(c, &r));
@@ -92,7 +96,8 @@ static bool front_answer_early(struct request *r, const struct http1_head *h, st
         return true;
     }
     if (front_is(h, "OPTIONS")) {
-        request_finish(r, OUTCOME_METHOD_NOT_ALLOWED, "OPTIONS is not supported: the router does not answer CORS preflights");
+        request_finish(r, OUTCOME_METHOD_NOT_ALLOWED,
+                       "OPTIONS is not supported: the router does not answer CORS preflights");
         return true;
     }
     if (slice_eq(path, SLICE("/v1/models")) && front_is_get(h)) {

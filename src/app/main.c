@@ -27,7 +27,8 @@ static int main_print_config(const struct config *c)
     int status = 1;
 
     buf_init(&out, MAIN_TEXT_MAX);
-    if (config_print(c, &out) && fwrite(buf_slice(&out).p, 1, out.len, stdout) == out.len && fflush(stdout) == 0)
+    if (config_print(c, &out) && fwrite(buf_slice(&out).p, 1, out.len, stdout) == out.len &&
+        fflush(stdout) == 0)
         status = 0;
     buf_free(&out);
     return status;
@@ -36,7 +37,8 @@ static int main_print_config(const struct config *c)
 static void main_print_report(const struct config_report *r)
 {
     for (size_t i = 0; i < r->n; i++)
-        fprintf(stderr, "kthena-router: %s: %s\n", r->problems[i].fatal ? "error" : "warning", r->problems[i].text);
+        fprintf(stderr, "kthena-router: %s: %s\n", r->problems[i].fatal ? "error" : "warning",
+                r->problems[i].text);
 }
 
 static int main_check(const struct config_report *r)

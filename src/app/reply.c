@@ -14,7 +14,8 @@ bool reply_send(struct client *c, const struct reply *r)
 
     client_begin(c, framing, keep);
     buf_init(&head, REPLY_HEAD_MAX);
-    ok = headers_own_block(&head, r->status, r->content_type, r->body.n, keep, c->minor, r->request_id, r->extra) &&
+    ok = headers_own_block(&head, r->status, r->content_type, r->body.n, keep, c->minor, r->request_id,
+                           r->extra) &&
          client_send(c, buf_slice(&head), &r->body, r->head_only ? 0 : 1, true);
     buf_free(&head);
     return ok;

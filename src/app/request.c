@@ -1,4 +1,5 @@
-/* The life of one request. Each event moves it one state on (request_enter knows the allowed moves) or ends it (request_finish). */
+/* The life of one request. Each event moves it one state on (request_enter knows the allowed moves) or ends
+ * it (request_finish). */
 #include "request.h"
 
 #include <stdlib.h>
@@ -10,8 +11,8 @@
 #include "metrics.h"
 #include "reply.h"
 
-#define REQUEST_ERROR_BODY_MAX (8 * 1024)
-#define REQUEST_HEAD_EXTRA     (4 * 1024)
+#define REQUEST_ERROR_BODY_MAX    (8 * 1024)
+#define REQUEST_HEAD_EXTRA        (4 * 1024)
 #define REQUEST_RETRY_AFTER_MAX_S 30
 
 static void request_start_attempt(struct request *r, bool fresh);
@@ -20,13 +21,14 @@ static void request_start_attempt(struct request *r, bool fresh);
 
 const char *request_state_name(enum request_state s)
 {
-    static const char *const names[REQUEST_STATES] = {"READ", "QUEUED", "CONNECT", "SEND", "HEAD", "STREAM", "DONE"};
+    static const char *const names[REQUEST_STATES] = {"READ", "QUEUED", "CONNECT", "SEND",
+                                                      "HEAD", "STREAM", "DONE"};
 
     return names[s];
 }
 
-/* The allowed moves. This table is the retry rule: back to QUEUED or CONNECT only while no byte of an answer has come, and from
- * STREAM only to the end. */
+/* The allowed moves. This table is the retry rule: back to QUEUED or CONNECT only while no byte of an answer
+ * has come, and from STREAM only to the end. */
 static bool request_may(enum request_state from, enum request_state to)
 {
 #define TO(s) (1u << REQUEST_##s)
@@ -70,9 +72,11 @@ static void request_log_queue(const struct request *r, const char *event)
 
     if (q->session.n == 0 || !r->server->config->enable_session_boost)
         return;
-    log_info(event, LOG_STR("req", r->id), LOG_STR("model", r->route->model_name), LOG_SLICE("session", q->session),
-             LOG_BOOL("boosted", q->boosted), LOG_INT("queue_len", boostq_len(&r->route->model->q)),
-             LOG_MS("wait_ms", request_now(r) - r->queued_us), LOG_STR("pod", r->pod != NULL ? r->pod->name : NULL));
+    log_info(event, LOG_STR("req", r->id), LOG_STR("model", r->route->model_name),
+             LOG_SLICE("session", q->session), LOG_BOOL("boosted", q->boosted),
+             LOG_INT("queue_len", boostq_len(&r->route->model->q)),
+             LOG_MS("wait_ms", request_now(r) - r->queued_us),
+             LOG_STR("pod", r->pod != NULL ? r->pod->name : NULL));
 }
 
 void request_promoted(struct boostq_item *item, void *arg)
@@ -97,11 +101,12 @@ static struct slice request_session(const struct config *c, const struct http1_h
     return (struct slice){NULL, 0};
 }
 
-/* What the router cannot look into is refused in plain words instead of guessed at. Any other Content-Type is taken for JSON, as
- * engines do: curl -d says it sends a form. */
+/* What the router cannot look into is refused in plain words instead of guessed at. Any other Content-Type is
+ * taken for JSON, as engines do: curl -d says it sends a form. */
 static const char *request_why_unsupported(const struct http1_head *head)
 {
-    const struct slice type = http1_find(head, HEADER_CONTENT_TYPE), encoding = http1_find(head, HEADER_CONTENT_ENCODING);
+    const struct slice type = http1_find(head, HEADER_CONTENT_TYPE),
+                       encoding = http1_find(head, HEADER_CONTENT_ENCODING);
 
     if (type.n >= 10 && slice_ieq((struct slice){type.p, 10}, SLICE("multipart/")))
         return "multipart bodies are not supported: send JSON";
@@ -152,7 +157,8 @@ bool request_take_head(struct request *r)
     r->unsupported = request_why_unsupported(h.head);
     if (headers_request_block(&r->head, &h, &r->line_bytes))
         return true;
-    request_finish(r, OUTCOME_HEAD_TOO_LARGE, "the request head with the router's own fields is over MAX_HEADER_BYTES");
+    request_finish(r, OUTCOME_HEAD_TOO_LARGE,
+                   "the request head with the router's own fields is over MAX_HEADER_BYTES");
     return false;
 }
 
@@ -268,7 +274,8 @@ static void request_on_vanished(struct admit_item *item)
 
     request_left_queue(r);
     request_log_queue(r, "session boost: abandoned, its model was removed");
-    request_finish(r, OUTCOME_ROUTE_NOT_FOUND, "route not found: the model was removed while the request waited");
+    request_finish(r, OUTCOME_ROUTE_NOT_FOUND,
+                   "route not found: the model was removed while the request waited");
 }
 
 const struct sched_ops request_sched_ops = {request_on_admitted, request_on_expired, request_on_vanished};
@@ -295,7 +302,8 @@ static void request_next_pod(struct request *r, const char *why)
     enum admit_retry retry;
 
     log_warn("cannot connect to a pod", LOG_STR("req", r->id), LOG_STR("model", r->route->model_name),
-             LOG_STR("pod", failed->name), LOG_STR("state", request_state_name(r->state)), LOG_STR("error", why));
+             LOG_STR("pod", failed->name), LOG_STR("state", request_state_name(r->state)),
+             LOG_STR("error", why));
     topology_connect_failed(&r->server->topology, failed);
     request_give_back_slot(r);
     retry = sched_retry(&r->server->sched, r->route->model, &r->admit, failed, &next);
@@ -318,8 +326,8 @@ static void request_next_pod(struct request *r, const char *why)
 
 /* ---- sending ---- */
 
-/* The parts of the request for this pod: line, Host and length, the client's fields, body with the model's value replaced where
- * the pods know it by another name. Returns how many. */
+/* The parts of the request for this pod: line, Host and length, the client's fields, body with the model's
+ * value replaced where the pods know it by another name. Returns how many. */
 static unsigned request_parts(struct request *r, struct iovec iov[CONN_BORROWED_MAX])
 {
     const char *value = r->route->upstream_value;
@@ -417,8 +425,8 @@ static bool request_is_whole(const struct request *r)
     return !(r->until_close && r->event_stream) || r->sse.done;
 }
 
-/* The turn is complete: the session's next turn is boosted from now on, before the client sees the last byte and before the slot
- * is given back. */
+/* The turn is complete: the session's next turn is boosted from now on, before the client sees the last byte
+ * and before the slot is given back. */
 static void request_mark(struct request *r)
 {
     if (r->status < 200 || r->status > 299 || r->client->conn.broken || r->admit.queue.session.n == 0)
@@ -469,7 +477,7 @@ static void request_on_data(void *arg, const struct upstream_data *d)
         request_relay(r, d, (struct slice){NULL, 0});
         return;
     }
-    buf_init(&head, UPSTREAM_MAX_HEAD + REQUEST_HEAD_EXTRA);
+    buf_init(&head, r->server->upstream_rules.max_head_bytes + REQUEST_HEAD_EXTRA);
     request_read_answer_head(r, d->head);
     if (request_answer_head(r, d->head, &head)) {
         /* Nothing can be sent again from here, so what was sent need not be kept. */
@@ -515,14 +523,16 @@ static void request_on_failed(void *arg, enum upstream_failure f, const char *wh
         r->closed_by = "pod";
         r->closed_in = r->state;
         log_warn("a pod failed a request", LOG_STR("req", r->id), LOG_STR("model", r->route->model_name),
-                 LOG_STR("pod", r->pod->name), LOG_STR("state", request_state_name(r->state)), LOG_STR("error", why));
+                 LOG_STR("pod", r->pod->name), LOG_STR("state", request_state_name(r->state)),
+                 LOG_STR("error", why));
         request_finish(r, request_failure_outcome(f), NULL);
     }
 }
 
 static void request_start_attempt(struct request *r, bool fresh)
 {
-    static const struct upstream_ops ops = {request_on_connected, request_on_sent, request_on_data, request_on_failed};
+    static const struct upstream_ops ops = {request_on_connected, request_on_sent, request_on_data,
+                                            request_on_failed};
     struct iovec iov[CONN_BORROWED_MAX];
     const struct upstream_request u = {
         .iov = iov,
@@ -614,7 +624,8 @@ static bool request_answer_broken(struct request *r)
     if (!r->event_stream || info->type == NULL)
         return true;
     buf_init(&event, REQUEST_ERROR_BODY_MAX);
-    if (openai_error_event(&event, r->sse.inside_event, slice_of(request_message(r)), info->type, info->name)) {
+    if (openai_error_event(&event, r->sse.inside_event, slice_of(request_message(r)), info->type,
+                           info->name)) {
         const struct slice span = buf_slice(&event);
 
         ok = client_send(r->client, (struct slice){NULL, 0}, &span, 1, false);
@@ -641,10 +652,18 @@ static bool request_answer(struct request *r)
 
 static const char *request_path_label(struct slice path)
 {
-    static const char *const known[] = {"/v1/chat/completions",   "/v1/completions",          "/v1/embeddings",
-                                        "/v1/responses",          "/v1/messages",             "/v1/models",
-                                        "/v1/rerank",             "/v1/score",                "/v1/images/generations",
-                                        "/v1/audio/transcriptions", "/v1/audio/translations", "/v1/audio/speech"};
+    static const char *const known[] = {"/v1/chat/completions",
+                                        "/v1/completions",
+                                        "/v1/embeddings",
+                                        "/v1/responses",
+                                        "/v1/messages",
+                                        "/v1/models",
+                                        "/v1/rerank",
+                                        "/v1/score",
+                                        "/v1/images/generations",
+                                        "/v1/audio/transcriptions",
+                                        "/v1/audio/translations",
+                                        "/v1/audio/speech"};
 
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (slice_eq(path, slice_of(known[i])))
@@ -657,7 +676,8 @@ static void request_count(const struct request *r)
     const struct topology_route *route = r->route;
     const char *model = route != NULL ? route->model_name : "unknown";
     const char *path = request_path_label(headers_path(slice_of(r->target)));
-    const char *upstream_model = route != NULL && route->upstream_model != NULL ? route->upstream_model : model;
+    const char *upstream_model =
+        route != NULL && route->upstream_model != NULL ? route->upstream_model : model;
     const int64_t end_us = r->end_us;
     char status[12];
 
@@ -672,14 +692,18 @@ static void request_count(const struct request *r)
                                    slice_of(route != NULL ? "model_server" : "unresolved"),
                                    slice_of(route != NULL ? route->server_name : "none"),
                                    slice_of(upstream_model)};
-    const struct slice duration[] = {labels[0], labels[1], labels[2], labels[4], labels[5], labels[6], labels[7]};
+    const struct slice duration[] = {labels[0], labels[1], labels[2], labels[4],
+                                     labels[5], labels[6], labels[7]};
 
     metrics_add(metrics_series(METRIC_REQUESTS, labels), 1);
-    metrics_observe(metrics_series(METRIC_REQUEST_DURATION, duration), request_seconds(end_us - r->received_us));
+    metrics_observe(metrics_series(METRIC_REQUEST_DURATION, duration),
+                    request_seconds(end_us - r->received_us));
     if (r->first_byte_us == 0 || route == NULL)
         return;
-    metrics_observe(metrics_series(METRIC_PREFILL_DURATION, labels), request_seconds(r->first_byte_us - r->sent_us));
-    metrics_observe(metrics_series(METRIC_DECODE_DURATION, labels), request_seconds(end_us - r->first_byte_us));
+    metrics_observe(metrics_series(METRIC_PREFILL_DURATION, labels),
+                    request_seconds(r->first_byte_us - r->sent_us));
+    metrics_observe(metrics_series(METRIC_DECODE_DURATION, labels),
+                    request_seconds(end_us - r->first_byte_us));
     metrics_observe(route->ttft[r->admit.queue.boosted], request_seconds(r->first_byte_us - r->received_us));
 }
 
@@ -731,7 +755,9 @@ static void request_fill_entry(const struct request *r, struct accesslog_entry *
         .request_us = request_span_us(r->received_us, r->body_us),
         .upstream_us = request_span_us(r->admitted_us, r->head_us != 0 ? r->head_us : r->end_us),
         .response_us = request_span_us(r->head_us, r->end_us),
-        .queue_us = r->queued_us == 0 ? -1 : request_span_us(r->queued_us, r->admitted_us != 0 ? r->admitted_us : r->end_us),
+        .queue_us = r->queued_us == 0
+                        ? -1
+                        : request_span_us(r->queued_us, r->admitted_us != 0 ? r->admitted_us : r->end_us),
         .ttft_us = r->first_byte_us == 0 ? -1 : r->first_byte_us - r->received_us,
         .session = r->admit.queue.session,
         .has_queue = r->queued_us != 0 && r->server->config->enable_session_boost,
@@ -744,7 +770,8 @@ static void request_fill_entry(const struct request *r, struct accesslog_entry *
         e->model_route = slice_of(route->name);
         e->model_server = e->backend_name = slice_of(route->server_name);
         e->backend_type = "model_server";
-        e->upstream_model = slice_of(route->upstream_model != NULL ? route->upstream_model : route->model_name);
+        e->upstream_model =
+            slice_of(route->upstream_model != NULL ? route->upstream_model : route->model_name);
         e->selected_pod = slice_of(r->pod != NULL ? r->pod->name : NULL);
     }
 }

@@ -96,7 +96,8 @@ void sched_release(struct sched *s, struct pod *pod, bool reached)
     sched_kick(s);
 }
 
-enum admit_retry sched_retry(struct sched *s, struct model *m, struct admit_item *item, struct pod *failed, struct pod **pod)
+enum admit_retry sched_retry(struct sched *s, struct model *m, struct admit_item *item, struct pod *failed,
+                             struct pod **pod)
 {
     sched_kick(s);
     return admit_retry(&s->admit, m, item, failed, loop_now_us(s->loop), pod);

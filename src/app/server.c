@@ -52,8 +52,9 @@ static void server_set_max_clients(struct server *s)
 
     s->max_clients = wanted > 0 ? wanted : possible;
     if (wanted > possible)
-        log_warn("MAX_CONNECTIONS is more than the limit of open files allows", LOG_INT("max_connections", wanted),
-                 LOG_INT("open_files", fds), LOG_INT("enough_for", possible));
+        log_warn("MAX_CONNECTIONS is more than the limit of open files allows",
+                 LOG_INT("max_connections", wanted), LOG_INT("open_files", fds),
+                 LOG_INT("enough_for", possible));
 }
 
 static void server_set_rules(struct server *s)
@@ -72,8 +73,12 @@ static void server_set_rules(struct server *s)
     s->admin_rules = *r;
     s->admin_rules.held_bytes = 0;
     s->admin_rules.closing = false;
-    s->upstream_rules = (struct upstream_rules){c->upstream_connect_timeout_us, c->upstream_body_timeout_us,
-                                                c->upstream_keepalive_us};
+    s->upstream_rules = (struct upstream_rules){
+        .connect_timeout_us = c->upstream_connect_timeout_us,
+        .body_timeout_us = c->upstream_body_timeout_us,
+        .keepalive_us = c->upstream_keepalive_us,
+        .max_head_bytes = (size_t)c->max_header_bytes,
+    };
     server_set_max_clients(s);
 }
 
@@ -90,7 +95,8 @@ static void server_reload(struct server *s)
         config_keep_restart_options(next, old, &report);
     server_log_report(&report);
     if (report.n_fatal > 0) {
-        log_error("reload refused: the running configuration stays in force", LOG_INT("problems", report.n_fatal));
+        log_error("reload refused: the running configuration stays in force",
+                  LOG_INT("problems", report.n_fatal));
         metrics_inc(METRIC_RELOADS, "refused");
         config_free(next);
     } else {
@@ -99,7 +105,8 @@ static void server_reload(struct server *s)
         topology_apply(&s->topology, next);
         config_free(old);
         metrics_inc(METRIC_RELOADS, "ok");
-        log_info("reloaded", LOG_INT("model_servers", next->n_servers), LOG_INT("model_routes", next->n_routes));
+        log_info("reloaded", LOG_INT("model_servers", next->n_servers),
+                 LOG_INT("model_routes", next->n_routes));
     }
     config_report_free(&report);
 }
@@ -117,8 +124,8 @@ static void server_stop(struct server *s)
 static void server_cut(struct server *s)
 {
     s->cut = s->n_requests;
-    LIST_EACH_SAFE (it, &s->requests)
-        request_finish(LIST_ITEM(it, struct request, link), OUTCOME_SHUTDOWN, NULL);
+    LIST_EACH_SAFE(it, &s->requests)
+    request_finish(LIST_ITEM(it, struct request, link), OUTCOME_SHUTDOWN, NULL);
     if (s->cut > 0)
         log_warn("drain ended with requests left; they were cut", LOG_INT("requests_cut", s->cut));
     server_stop(s);
@@ -126,8 +133,8 @@ static void server_cut(struct server *s)
 
 static void server_close_idle_clients(struct server *s)
 {
-    LIST_EACH_SAFE (it, &s->clients)
-        client_close_idle(LIST_ITEM(it, struct client, link));
+    LIST_EACH_SAFE(it, &s->clients)
+    client_close_idle(LIST_ITEM(it, struct client, link));
 }
 
 static void server_on_check_idle(struct loop_task *t)
@@ -216,7 +223,7 @@ static bool server_watch_signals(struct server *s)
     return true;
 }
 
-/* A slow log reader gets its lines at the latest with the next wheel tick; the log timer below keeps one coming. */
+/* While a slow log reader leaves lines waiting, there is a turn at least this often to try again. */
 #define SERVER_LOG_RETRY_US (50 * US_PER_MS)
 
 static void server_on_log_timer(struct wheel_timer *t)
@@ -236,7 +243,8 @@ static void server_on_turn_end(void *arg)
 
 /* ---- start ---- */
 
-static bool server_listen(struct server *s, struct listener *l, const char *what, const char *bind, int64_t port,
+static bool server_listen(struct server *s, struct listener *l, const char *what, const char *bind,
+                          int64_t port,
                           void (*on_accept)(struct listener *l, int fd, const struct sockaddr *from))
 {
     char *error = NULL;
@@ -298,11 +306,13 @@ bool server_start(struct server *s, const struct config_inputs *in, struct confi
     wheel_timer_init(&s->log_timer, server_on_log_timer);
     loop_task_init(&s->check_idle, server_on_check_idle);
     server_set_rules(s);
-    log_info("starting", LOG_STR("version", CONFIG_VERSION_TEXT), LOG_BOOL("session_boost", c->enable_session_boost));
+    log_info("starting", LOG_STR("version", CONFIG_VERSION_TEXT),
+             LOG_BOOL("session_boost", c->enable_session_boost));
     if (!server_open_access_log(s))
         return false;
     if (!server_make_parts(s)) {
-        log_error("cannot start", LOG_STR("error", "the event loop, libcurl or the resolver could not be set up"));
+        log_error("cannot start",
+                  LOG_STR("error", "the event loop, libcurl or the resolver could not be set up"));
         return false;
     }
     metrics_set(metrics_series(METRIC_PROCESS_START_TIME, NULL), (double)clock_wall_us() / (double)US_PER_S);
@@ -319,8 +329,8 @@ void server_run(struct server *s)
 
 static void server_close_clients(struct list *clients)
 {
-    LIST_EACH_SAFE (it, clients)
-        client_close(LIST_ITEM(it, struct client, link));
+    LIST_EACH_SAFE(it, clients)
+    client_close(LIST_ITEM(it, struct client, link));
 }
 
 void server_free(struct server *s)
@@ -333,8 +343,11 @@ void server_free(struct server *s)
         server_close_clients(&s->admin_clients);
         loop_timer_cancel(s->loop, &s->drain_timer);
         loop_timer_cancel(s->loop, &s->log_timer);
-        topology_free(&s->topology);
-        sched_free(&s->sched);
+        /* A start that failed half-way has not made all of them. */
+        if (s->topology.loop != NULL)
+            topology_free(&s->topology);
+        if (s->sched.timer != NULL)
+            sched_free(&s->sched);
         for (size_t i = 0; i < ARRAY_LEN(s->signals); i++)
             if (s->signals[i] != NULL)
                 event_free(s->signals[i]);

@@ -1,5 +1,5 @@
-/* Servers, routes and pods in force. Pods are found by name, so that a pod that two servers list, or that leaves and comes back
- * while it still runs requests, is one pod with one in-flight count. */
+/* Servers, routes and pods in force. Pods are found by name, so that a pod that two servers list, or that
+ * leaves and comes back while it still runs requests, is one pod with one in-flight count. */
 #include "topology.h"
 
 #include "log.h"
@@ -99,9 +99,10 @@ static void topology_drop_pod(struct topology *t, struct topology_pod *p)
 
 static void topology_free_pod(struct topology_pod *p)
 {
-    static const enum metric per_pod[] = {METRIC_POD_INFLIGHT, METRIC_POD_WAITING, METRIC_POD_RUNNING, METRIC_POD_KV_USAGE,
-                                          METRIC_POD_STALE,    METRIC_POD_ASIDE,   METRIC_POD_SCRAPES_FAILED,
-                                          METRIC_STALE_RETRIES, METRIC_CONNECT_FAILURES};
+    static const enum metric per_pod[] = {
+        METRIC_POD_INFLIGHT,       METRIC_POD_WAITING,   METRIC_POD_RUNNING,
+        METRIC_POD_KV_USAGE,       METRIC_POD_STALE,     METRIC_POD_ASIDE,
+        METRIC_POD_SCRAPES_FAILED, METRIC_STALE_RETRIES, METRIC_CONNECT_FAILURES};
     const struct slice label = slice_of(p->pod->name);
 
     for (size_t i = 0; i < ARRAY_LEN(per_pod); i++)
@@ -139,8 +140,8 @@ void topology_connect_failed(struct topology *t, struct pod *p)
     metrics_inc(METRIC_CONNECT_FAILURES, p->name);
     if (!pod_connect_failed(p, loop_now_us(t->loop)))
         return;
-    log_warn("pod set aside: it cannot be connected to", LOG_STR("pod", p->name), LOG_MS("pause_ms", p->aside_pause_us),
-             LOG_INT("failures", p->connect_failures));
+    log_warn("pod set aside: it cannot be connected to", LOG_STR("pod", p->name),
+             LOG_MS("pause_ms", p->aside_pause_us), LOG_INT("failures", p->connect_failures));
     sched_refresh(t->sched);
 }
 
@@ -380,7 +381,8 @@ void topology_unref(struct topology *t, struct topology_route *r)
 static void topology_vanish(struct topology *t, struct topology_route *r)
 {
     if (!t->ending)
-        log_info("model removed", LOG_STR("model", r->model_name), LOG_INT("queued", boostq_len(&r->model->q)));
+        log_info("model removed", LOG_STR("model", r->model_name),
+                 LOG_INT("queued", boostq_len(&r->model->q)));
     r->server = NULL;
     admit_remove_model(&t->sched->admit, r->model);
     sched_flush(t->sched, r->model);

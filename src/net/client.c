@@ -1,5 +1,5 @@
-/* One downstream connection. Bytes come from the loop's shared read buffer and are parsed there; only what cannot be used
- * yet is copied into `in`. A sized body is read straight to its final place. */
+/* One downstream connection. Bytes come from the loop's shared read buffer and are parsed there; only what
+ * cannot be used yet is copied into `in`. A sized body is read straight to its final place. */
 #include "client.h"
 
 #include <errno.h>
@@ -76,10 +76,12 @@ static void client_on_timer(struct wheel_timer *t)
     switch (c->state) {
     case CLIENT_HEAD:
         c->head->base = buf_slice(&c->in).p;
-        client_refuse(c, OUTCOME_CLIENT_TIMEOUT, "the request head did not arrive within CLIENT_HEADER_TIMEOUT");
+        client_refuse(c, OUTCOME_CLIENT_TIMEOUT,
+                      "the request head did not arrive within CLIENT_HEADER_TIMEOUT");
         break;
     case CLIENT_BODY:
-        client_refuse(c, OUTCOME_CLIENT_TIMEOUT, "no byte of the request body arrived within CLIENT_BODY_TIMEOUT");
+        client_refuse(c, OUTCOME_CLIENT_TIMEOUT,
+                      "no byte of the request body arrived within CLIENT_BODY_TIMEOUT");
         break;
     case CLIENT_BUSY:
         /* Reading is paused behind too many pipelined bytes: a FIN among them would go unnoticed. */
@@ -281,7 +283,8 @@ static size_t client_process(struct client *c, const char *p, size_t n)
                 client_start_head(c);
             continue;
         }
-        used = before == CLIENT_HEAD ? client_parse_head(c, p + at, n - at) : client_parse_body(c, p + at, n - at);
+        used = before == CLIENT_HEAD ? client_parse_head(c, p + at, n - at)
+                                     : client_parse_body(c, p + at, n - at);
         at += used;
         if (used == 0 && c->state == before)
             break;
@@ -372,7 +375,9 @@ static void client_on_readable(struct conn *conn)
         if (got > 0)
             client_use(c, shared, (size_t)got);
     }
-    if (got == 0 || got == -2)
+    if (got == 0 && c->state == CLIENT_FLUSH)
+        conn_want_read(conn, false); /* it has said all it wanted to say, and still reads */
+    else if (got == 0 || got == -2)
         client_lost(c, CLIENT_LOSS_GONE);
 }
 
@@ -490,8 +495,8 @@ static void client_say_goodbye(struct client *c)
 static void client_next_request(struct client *c)
 {
     c->state = CLIENT_IDLE;
-    conn_want_read(&c->conn, true);
     /* A client that pipelines without reading its answers waits until they have left. */
+    conn_want_read(&c->conn, conn_pending(&c->conn) == 0);
     if (conn_pending(&c->conn) > 0) {
         loop_timer_cancel(c->conn.loop, &c->timer);
         client_watch_writing(c);

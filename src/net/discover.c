@@ -1,4 +1,5 @@
-/* Static lists and DNS names. A name is one `discover_name`; a source is the ordered list of its names' endpoints. */
+/* Static lists and DNS names. A name is one `discover_name`; a source is the ordered list of its names'
+ * endpoints. */
 #include "discover.h"
 
 #include <arpa/inet.h>
@@ -18,9 +19,9 @@ struct discover {
 
 struct discover_name {
     struct discover_source *source;
-    char *authority;            /* as configured */
-    char *host, *port;          /* of a name that needs resolving; NULL for an address literal */
-    bool all;                   /* every address is an endpoint of its own */
+    char *authority;   /* as configured */
+    char *host, *port; /* of a name that needs resolving; NULL for an address literal */
+    bool all;          /* every address is an endpoint of its own */
     struct discover_endpoint *endpoints;
     size_t n;
     struct evdns_getaddrinfo_request *asking;
@@ -35,7 +36,7 @@ struct discover_source {
     size_t n_names;
     discover_changed_fn *changed;
     void *arg;
-    bool removed;               /* freed when the last cancelled question has been answered */
+    bool removed; /* freed when the last cancelled question has been answered */
     size_t n_asking;
     struct loop_grave grave;
 };
@@ -66,6 +67,8 @@ void discover_free(struct discover *d)
 {
     if (d == NULL)
         return;
+    /* Cancelled questions are answered by a deferred callback, which frees what belongs to them. */
+    event_base_loop(d->loop->base, EVLOOP_NONBLOCK);
     evdns_base_free(d->dns, 0);
     mem_free(d);
 }
@@ -111,7 +114,8 @@ static char *discover_address_text(const struct sockaddr_storage *a)
     }
     const struct sockaddr_in6 *v6 = (const void *)a;
 
-    return mem_printf("[%s]:%u", inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host), ntohs(v6->sin6_port));
+    return mem_printf("[%s]:%u", inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host),
+                      ntohs(v6->sin6_port));
 }
 
 static void discover_free_endpoints(struct discover_endpoint *e, size_t n)
@@ -127,8 +131,8 @@ static int discover_compare(const void *a, const void *b)
 }
 
 /* The endpoints of an answer, sorted, so that round-robin DNS is no change. */
-static struct discover_endpoint *discover_read_answer(const struct discover_name *name, const struct evutil_addrinfo *ai,
-                                                      size_t *n)
+static struct discover_endpoint *discover_read_answer(const struct discover_name *name,
+                                                      const struct evutil_addrinfo *ai, size_t *n)
 {
     const size_t max = name->all ? DISCOVER_MAX_PER_NAME : 1;
     struct discover_endpoint *list = NULL;
@@ -183,9 +187,9 @@ static bool discover_take_answer(struct discover_name *name, const struct evutil
 static void discover_complain(struct discover_name *name, int error)
 {
     if (!name->failing)
-        log_warn("cannot resolve a pod's name; the last good answer stays in use", LOG_STR("name", name->authority),
-                 LOG_STR("model_server", name->source->owner), LOG_STR("error", evutil_gai_strerror(error)),
-                 LOG_INT("endpoints", name->n));
+        log_warn("cannot resolve a pod's name; the last good answer stays in use",
+                 LOG_STR("name", name->authority), LOG_STR("model_server", name->source->owner),
+                 LOG_STR("error", evutil_gai_strerror(error)), LOG_INT("endpoints", name->n));
     name->failing = true;
 }
 
@@ -236,11 +240,13 @@ static void discover_on_answer(int error, struct evutil_addrinfo *ai, void *arg)
 
 static void discover_ask(struct discover_name *name)
 {
-    struct evutil_addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_protocol = IPPROTO_TCP};
+    struct evutil_addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_protocol = IPPROTO_TCP};
     struct evdns_getaddrinfo_request *asking;
 
     name->source->n_asking++;
-    asking = evdns_getaddrinfo(name->source->discover->dns, name->host, NULL, &hints, discover_on_answer, name);
+    asking =
+        evdns_getaddrinfo(name->source->discover->dns, name->host, NULL, &hints, discover_on_answer, name);
     /* An answer from /etc/hosts has been delivered already, and NULL is returned. */
     if (asking != NULL)
         name->asking = asking;
@@ -277,8 +283,8 @@ static void discover_init_name(struct discover_name *name, const char *authority
 
 /* ---- a source ---- */
 
-struct discover_source *discover_add(struct discover *d, const struct discover_spec *spec, discover_changed_fn *changed,
-                                     void *arg)
+struct discover_source *discover_add(struct discover *d, const struct discover_spec *spec,
+                                     discover_changed_fn *changed, void *arg)
 {
     struct discover_source *s = mem_zalloc(sizeof *s);
 

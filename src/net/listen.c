@@ -35,7 +35,8 @@ static void listener_on_retry(struct wheel_timer *t)
         listener_enable(l, true);
 }
 
-/* Out of descriptors or memory: the waiting connection stays in the backlog; a short rest instead of a busy loop. */
+/* Out of descriptors or memory: the waiting connection stays in the backlog; a short rest instead of a busy
+ * loop. */
 static void listener_rest(struct listener *l, int error)
 {
     const int64_t now_us = loop_now_us(l->loop);
@@ -45,7 +46,8 @@ static void listener_rest(struct listener *l, int error)
     if (l->complained_us != 0 && now_us - l->complained_us < US_PER_S)
         return;
     l->complained_us = now_us;
-    log_warn("cannot accept connections for now", LOG_STR("error", strerror(error)), LOG_INT("port", l->port));
+    log_warn("cannot accept connections for now", LOG_STR("error", strerror(error)),
+             LOG_INT("port", l->port));
 }
 
 static void listener_on_ready(evutil_socket_t fd, short what, void *arg)
@@ -148,8 +150,9 @@ bool listener_open(struct listener *l, struct loop *loop, const char *bind_text,
         failed = listener_open_text(l, bind_text);
     }
     if (failed != 0) {
-        *error = mem_printf("cannot listen on %s port %u: %s", bind_text[0] == '\0' ? "all addresses" : bind_text,
-                            (unsigned)port, failed == EINVAL ? "not an IP address" : strerror(failed));
+        *error =
+            mem_printf("cannot listen on %s port %u: %s", bind_text[0] == '\0' ? "all addresses" : bind_text,
+                       (unsigned)port, failed == EINVAL ? "not an IP address" : strerror(failed));
         listener_close(l);
         return false;
     }

@@ -1,4 +1,5 @@
-/* The event loop. It runs libevent turn by turn itself, so that "the end of a turn" is a place in this file. */
+/* The event loop. It runs libevent turn by turn itself, so that "the end of a turn" is a place in this file.
+ */
 #include "loop.h"
 
 #include <errno.h>

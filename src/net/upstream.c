@@ -1,4 +1,5 @@
-/* One pod's connections. A connection is busy from upstream_send until its answer is complete or it failed. */
+/* One pod's connections. A connection is busy from upstream_send until its answer is complete or it failed.
+ */
 #include "upstream.h"
 
 #include <errno.h>
@@ -57,8 +58,8 @@ struct upstream *upstream_new(struct loop *l, struct pod *pod)
 
 void upstream_close_idle(struct upstream *up)
 {
-    LIST_EACH_SAFE (it, &up->idle)
-        upstream_conn_close(LIST_ITEM(it, struct upstream_conn, link));
+    LIST_EACH_SAFE(it, &up->idle)
+    upstream_conn_close(LIST_ITEM(it, struct upstream_conn, link));
 }
 
 void upstream_free(struct upstream *up)
@@ -143,8 +144,8 @@ static void upstream_finish(struct upstream_conn *u, bool surplus)
         upstream_conn_close(u);
 }
 
-/* The answer's last part is handed over after the connection is in the pool or closed: the caller may at once send the
- * next request to this pod. */
+/* The answer's last part is handed over after the connection is in the pool or closed: the caller may at once
+ * send the next request to this pod. */
 static void upstream_deliver(struct upstream_conn *u, struct upstream_data *d, bool surplus)
 {
     const struct upstream_ops *ops = u->ops;
@@ -179,10 +180,11 @@ static ssize_t upstream_parse_head(struct upstream_conn *u, const char *p, size_
         at += (size_t)used;
         if (u->head->status >= 200) {
             u->got_head = true;
+            upstream_arm(u, u->rules->body_timeout_us);
             u->answer_keeps = u->head->keep_alive && u->head->framing != HTTP1_UNTIL_CLOSE;
             return (ssize_t)at;
         }
-        http1_start(&u->http, HTTP1_RESPONSE, u->head, UPSTREAM_MAX_HEAD, u->head_request);
+        http1_start(&u->http, HTTP1_RESPONSE, u->head, u->rules->max_head_bytes, u->head_request);
         if (at == n)
             return (ssize_t)at;
     }
@@ -270,7 +272,8 @@ static void upstream_on_close(struct upstream_conn *u, bool reset)
     struct upstream_data d = {.end = true};
 
     if (!u->got_bytes)
-        upstream_fail(u, u->reused ? UPSTREAM_STALE : UPSTREAM_RESET, "the pod closed the connection without an answer");
+        upstream_fail(u, u->reused ? UPSTREAM_STALE : UPSTREAM_RESET,
+                      "the pod closed the connection without an answer");
     else if (!reset && u->got_head && http1_eof(&u->http))
         upstream_deliver(u, &d, false);
     else
@@ -297,7 +300,8 @@ static void upstream_on_readable(struct conn *conn)
 
 static void upstream_sent_failed(struct upstream_conn *u)
 {
-    /* The pod may have answered (413, say) and closed: what it wrote is still to be read, so the end of reading decides. */
+    /* The pod may have answered (413, say) and closed: what it wrote is still to be read, so the end of
+     * reading decides. */
     u->send_broken = true;
 }
 
@@ -332,7 +336,8 @@ static void upstream_on_drained(struct conn *conn)
 
 static struct upstream_conn *upstream_connect(struct upstream *up)
 {
-    static const struct conn_ops conn_ops = {upstream_on_readable, upstream_on_drained, upstream_on_connected};
+    static const struct conn_ops conn_ops = {upstream_on_readable, upstream_on_drained,
+                                             upstream_on_connected};
     const int fd = socket(up->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     struct upstream_conn *u;
     int one = 1;
@@ -344,7 +349,6 @@ static struct upstream_conn *upstream_connect(struct upstream *up)
     u->up = up;
     list_init(&u->link);
     list_push_back(&up->busy, &u->link);
-    buf_init(&u->in, UPSTREAM_MAX_HEAD + LOOP_READ_BYTES);
     wheel_timer_init(&u->timer, upstream_on_timer);
     conn_open(&u->conn, up->loop, fd, &conn_ops, 0);
     /* Every result, success and failure alike, is reported by the first writable event. */
@@ -382,8 +386,9 @@ struct upstream_conn *upstream_send(struct upstream *up, const struct upstream_r
     u->head_timeout_us = r->head_timeout_us;
     u->head_request = r->head_request;
     u->got_bytes = u->got_head = u->send_broken = false;
+    buf_init(&u->in, r->rules->max_head_bytes + LOOP_READ_BYTES);
     u->head = mem_alloc(sizeof *u->head);
-    http1_start(&u->http, HTTP1_RESPONSE, u->head, UPSTREAM_MAX_HEAD, r->head_request);
+    http1_start(&u->http, HTTP1_RESPONSE, u->head, r->rules->max_head_bytes, r->head_request);
     upstream_arm(u, u->conn.connecting ? r->rules->connect_timeout_us : r->head_timeout_us);
     if (!conn_send_borrowed(&u->conn, r->iov, r->n_iov))
         upstream_sent_failed(u);

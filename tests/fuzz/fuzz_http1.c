@@ -1,7 +1,7 @@
 /* Any bytes as a request or an answer. The first byte chooses the kind and the splits, the rest is the
- * message. What must hold: one piece and any pieces give the same, content never exceeds what came in, a
- * refusal has its reason, and llhttp, strict and on its own, reads a chunked body that we take in the same
- * way. */
+ * message. What must hold: one piece and any pieces give the same; content never exceeds what came in; a
+ * refusal has its reason; llhttp, strict, takes every head and chunked body that we take and reads the same
+ * out of it; what headers.c writes for such a head is a good head. */
 #include "http1.h"
 #include "buf.h"
 #include "headers.h"
@@ -117,11 +117,80 @@ static void compare(const struct outcome *a, const struct outcome *b)
             "an error without a reason, or a reason without an error");
 }
 
-/* What llhttp makes of a chunked body. */
+/* What llhttp makes of a message. */
 struct reference {
+    const struct http1_head *head;
+    size_t n_fields;
+    struct slice value; /* of the last field, which may come in several calls */
     struct buf body;
     bool done;
 };
+
+static void check_value(struct reference *r)
+{
+    if (r->n_fields > 0)
+        require(slice_eq(slice_trim(r->value), http1_value(r->head, &r->head->fields[r->n_fields - 1])),
+                "llhttp sees another value");
+    r->value = (struct slice){NULL, 0};
+}
+
+static int on_field(llhttp_t *parser, const char *p, size_t n)
+{
+    struct reference *r = parser->data;
+
+    check_value(r);
+    require(r->n_fields < r->head->n_fields, "llhttp sees more fields");
+    require(slice_eq((struct slice){p, n}, http1_name(r->head, &r->head->fields[r->n_fields])),
+            "llhttp sees another name");
+    r->n_fields++;
+    return 0;
+}
+
+static int on_value(llhttp_t *parser, const char *p, size_t n)
+{
+    struct reference *r = parser->data;
+
+    require(r->value.n == 0, "llhttp sees a value of two parts");
+    r->value = (struct slice){p, n};
+    return 0;
+}
+
+static int on_head(llhttp_t *parser)
+{
+    struct reference *r = parser->data;
+
+    check_value(r);
+    r->done = true;
+    parser->upgrade = 0;
+    return 1;
+}
+
+/* Tabs around the values of these fields are white space for us, and for llhttp part of a value it does not
+ * know. */
+static bool has_tab(const struct http1_head *head)
+{
+    return memchr(head->base, '\t', head->bytes) != NULL;
+}
+
+static void check_head(const struct http1_head *head)
+{
+    llhttp_settings_t settings = {
+        .on_header_field = on_field, .on_header_value = on_value, .on_headers_complete = on_head};
+    struct reference r = {.head = head};
+    llhttp_t parser;
+
+    llhttp_init(&parser, head->status == 0 ? HTTP_REQUEST : HTTP_RESPONSE, &settings);
+    parser.data = &r;
+    if (llhttp_execute(&parser, head->base, head->bytes) != HPE_OK) {
+        require(has_tab(head), "llhttp refuses a head that we take");
+        return;
+    }
+    require(r.done && r.n_fields == head->n_fields, "llhttp sees another end of the head");
+    require(parser.http_minor == head->minor && parser.status_code == head->status,
+            "llhttp sees another first line");
+    if (head->framing == HTTP1_SIZED)
+        require(parser.content_length == head->content_length, "llhttp sees another length");
+}
 
 static int on_body(llhttp_t *parser, const char *p, size_t n)
 {
@@ -212,6 +281,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     run(&pieces, &other_head, message, size - 1, mode, 1 + (mode >> 2));
     compare(&whole, &pieces);
     if (whole.head_bytes > 0) {
+        check_head(&head);
         check_written(&head);
         if (whole.h.framing == HTTP1_CHUNKED && whole.h.done)
             check_chunked(&whole, message);
