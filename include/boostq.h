@@ -12,9 +12,11 @@
  * completes elsewhere.
  *
  * Overtaken (README "Overtake bound"): a boosted request, each time a boosted request that entered its lane
- * after it is admitted from that lane before it; a request that is not boosted, while it is the oldest of
- * those, each time a boosted request that arrived after it is admitted from any lane. Forced requests
- * overtake and are overtaken by nobody.
+ * after it is admitted from that lane before it; the oldest boosted request of the shared lane, while it is
+ * that, also each time a boosted request that arrived after it is admitted from a pod's lane (a session whose
+ * pod is gone must not starve behind those that have one); a request that is not boosted, while it is the
+ * oldest of those, each time a boosted request that arrived after it is admitted from any lane. Forced
+ * requests overtake and are overtaken by nobody.
  *
  * All operations are O(log n), but for a lane that closes (O(its length)), the lanes of a queue (one for each
  * pod, looked at one by one) and boostq_take, which may also look at up to max_overtakes neighbours. */
@@ -90,8 +92,9 @@ struct boostq {
     struct heap forced;       /* by arrival number */
     struct list fresh;        /* not boosted, by arrival */
     unsigned fresh_overtakes; /* of the oldest fresh item */
-    struct list arrivals; /* everything that waits, by arrival, but what was put back (see boostq_oldest) */
-    struct htab sessions; /* sessions with waiting requests, by id */
+    unsigned shared_passed; /* of the oldest boosted item of the shared lane, by admissions from pod lanes */
+    struct list arrivals;   /* everything that waits, by arrival, but what was put back (see boostq_oldest) */
+    struct htab sessions;   /* sessions with waiting requests, by id */
     size_t n;
     uint64_t last_arrival, last_entry;
     struct boostq_stats stats;

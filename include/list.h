@@ -54,7 +54,7 @@ static inline struct list *list_first(const struct list *head)
 
 /* The struct that holds the node. (LIST_ENTRY is taken by sys/queue.h, which libevent uses.) */
 #define LIST_ITEM(node, type, member) CONTAINER_OF(node, type, member)
-#define LIST_EACH(it, head)            for (struct list *it = (head)->next; it != (head); it = it->next)
+#define LIST_EACH(it, head)           for (struct list *it = (head)->next; it != (head); it = it->next)
 /* The current node may be taken out (or freed) inside the loop. */
 #define LIST_EACH_SAFE(it, head)                                                                             \
     for (struct list *it = (head)->next, *it##_next = it->next; it != (head);                                \

@@ -100,10 +100,6 @@ static bool front_answer_early(struct request *r, const struct http1_head *h, st
                        "OPTIONS is not supported: the router does not answer CORS preflights");
         return true;
     }
-    if (slice_eq(path, SLICE("/v1/models")) && front_is_get(h)) {
-        front_models(r);
-        return true;
-    }
     return false;
 }
 
@@ -118,9 +114,20 @@ static bool front_on_head(struct client *c)
     return !front_answer_early(r, c->head, path) && request_take_head(r);
 }
 
+static bool front_wants_models(const struct request *r)
+{
+    return slice_eq(headers_path(slice_of(r->target)), SLICE("/v1/models")) &&
+           (strcmp(r->method, "GET") == 0 || r->head_only);
+}
+
 static void front_on_request(struct client *c)
 {
-    request_ready(c->request);
+    struct request *r = c->request;
+
+    if (front_wants_models(r))
+        front_models(r);
+    else
+        request_ready(r);
 }
 
 static void front_on_refuse(struct client *c, enum outcome o, const char *why)

@@ -221,7 +221,7 @@ void request_ready(struct request *r)
     if (r->unsupported != NULL)
         request_finish(r, OUTCOME_UNSUPPORTED, r->unsupported);
     else if (r->body_n == 0)
-        request_finish(r, OUTCOME_NO_MODEL, "the request has no body: send a JSON object with a \"model\"");
+        request_finish(r, OUTCOME_BAD_JSON, "the request has no body: send a JSON object with a \"model\"");
     else if (request_find_model(r))
         request_enqueue(r);
 }
@@ -520,8 +520,6 @@ static void request_on_failed(void *arg, enum upstream_failure f, const char *wh
         metrics_inc(METRIC_STALE_RETRIES, r->pod->name);
         request_start_attempt(r, true);
     } else {
-        r->closed_by = "pod";
-        r->closed_in = r->state;
         log_warn("a pod failed a request", LOG_STR("req", r->id), LOG_STR("model", r->route->model_name),
                  LOG_STR("pod", r->pod->name), LOG_STR("state", request_state_name(r->state)),
                  LOG_STR("error", why));
@@ -807,17 +805,31 @@ static void request_free(struct loop_grave *g)
     mem_free(r);
 }
 
+/* Who broke it off, for the access log; a time limit is the router's doing. */
+static const char *request_closer(enum outcome o)
+{
+    switch (o) {
+    case OUTCOME_CLIENT_GONE:
+        return "client";
+    case OUTCOME_POD_PROTOCOL:
+    case OUTCOME_POD_RESET:
+        return "pod";
+    case OUTCOME_CLIENT_STALLED:
+    case OUTCOME_POD_HEAD_TIMEOUT:
+    case OUTCOME_POD_BODY_TIMEOUT:
+    case OUTCOME_SHUTDOWN:
+        return "router";
+    default:
+        return NULL;
+    }
+}
+
 static void request_note_closer(struct request *r)
 {
-    if (r->outcome == OUTCOME_CLIENT_GONE || r->outcome == OUTCOME_CLIENT_STALLED) {
-        metrics_inc(METRIC_CLIENT_ABORTS, request_state_name(r->state));
-        r->closed_by = "client";
-    } else if (r->outcome == OUTCOME_SHUTDOWN) {
-        r->closed_by = "router";
-    } else {
-        return;
-    }
+    r->closed_by = request_closer(r->outcome);
     r->closed_in = r->state;
+    if (r->outcome == OUTCOME_CLIENT_GONE || r->outcome == OUTCOME_CLIENT_STALLED)
+        metrics_inc(METRIC_CLIENT_ABORTS, request_state_name(r->state));
 }
 
 /* Out of the queue, off the pod. */

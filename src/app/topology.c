@@ -363,10 +363,37 @@ struct topology_route *topology_ref(struct topology_route *r)
     return r;
 }
 
+/* A removed model's numbers go from the metrics page, unless a later reload has brought the model back
+ * meanwhile. */
+static void topology_drop_series(const struct topology *t, const struct topology_route *r)
+{
+    static const enum metric per_model[] = {
+        METRIC_ACTIVE_DOWNSTREAM, METRIC_QUEUE_SIZE,     METRIC_QUEUE_DURATION,  METRIC_QUEUE_CANCELLED,
+        METRIC_QUEUE_DEQUEUE,     METRIC_QUEUE_INFLIGHT, METRIC_QUEUE_BOOSTED,   METRIC_QUEUE_FORCED,
+        METRIC_QUEUE_PROMOTED,    METRIC_QUEUE_TIMEOUTS, METRIC_QUEUE_OVERTAKES, METRIC_SESSIONS_TRACKED,
+        METRIC_SESSIONS_EVICTED};
+    const struct slice model = slice_of(r->model_name);
+    const struct slice upstream[] = {slice_of(r->server_name), slice_of(r->name), SLICE("model_server"),
+                                     slice_of(r->server_name),
+                                     slice_of(r->upstream_model != NULL ? r->upstream_model : r->model_name)};
+
+    if (topology_find(t, model) != NULL)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(per_model); i++)
+        metrics_drop(per_model[i], &model);
+    metrics_drop(METRIC_TTFT, (const struct slice[]){model, SLICE("false")});
+    metrics_drop(METRIC_TTFT, (const struct slice[]){model, SLICE("true")});
+    metrics_drop(METRIC_ACTIVE_UPSTREAM, upstream);
+    for (int reason = POD_NOT_USABLE; reason < POD_ROOM_KINDS; reason++)
+        metrics_drop(METRIC_GATE_CLOSED,
+                     (const struct slice[]){model, slice_of(pod_room_name((enum pod_room)reason))});
+}
+
 void topology_unref(struct topology *t, struct topology_route *r)
 {
     if (--r->refs > 0)
         return;
+    topology_drop_series(t, r);
     model_free(r->model);
     mem_free(r->name);
     mem_free(r->model_name);

@@ -7,7 +7,8 @@
  * itself to the end. Admitting X gives 1 + diff(X) to its predecessor, and whoever leaves otherwise gives it
  * diff. The first one has the largest count, overtakes_total, and is the only one to compare with the bound.
  * As all diff add up to at most the bound, few requests have one at all; these are linked in `steps`, which
- * makes any exact count cheap. */
+ * makes any exact count cheap. What pod lanes admit past the shared one is counted for the oldest of the
+ * shared lane alone (shared_passed): that needs no differences. */
 #include "boostq.h"
 #include "mem.h"
 
@@ -257,10 +258,18 @@ static void enter_boosted(struct boostq *q, struct boostq_item *item, int64_t no
     lane_enter(q, s->lane, item);
 }
 
-static void leave_boosted(struct boostq_item *item, bool admitted)
+/* The oldest boosted request of the shared lane. */
+static bool is_first_shared(const struct boostq *q, const struct boostq_item *item)
+{
+    return item->where == BOOSTQ_BOOSTED && item->in_lane.prev == &q->shared.waiting;
+}
+
+static void leave_boosted(struct boostq *q, struct boostq_item *item, bool admitted)
 {
     struct boostq_session *s = item->group;
 
+    if (is_first_shared(q, item))
+        q->shared_passed = 0; /* the next oldest starts to count now */
     lane_leave(s->lane, item, admitted);
     list_del(&item->in_session);
     if (!list_empty(&s->group))
@@ -283,7 +292,7 @@ static void leave(struct boostq *q, struct boostq_item *item, bool admitted)
     if (item->where == BOOSTQ_FRESH)
         leave_fresh(q, item);
     else if (item->where == BOOSTQ_BOOSTED)
-        leave_boosted(item, admitted);
+        leave_boosted(q, item, admitted);
     else
         heap_remove(&q->forced, &item->by_forced);
     item->where = BOOSTQ_OUT;
@@ -299,7 +308,7 @@ static void force(struct boostq *q, struct boostq_item *item)
     if (item->where == BOOSTQ_FRESH)
         leave_fresh(q, item);
     else
-        leave_boosted(item, false);
+        leave_boosted(q, item, false);
     enter_forced(q, item);
 }
 
@@ -447,9 +456,10 @@ struct boostq_item *boostq_expire(struct boostq *q, int64_t now_us)
     return item;
 }
 
+/* The first one has the largest count. */
 static void force_overtaken(struct boostq *q, struct boostq_lane *lane)
 {
-    while (lane->overtakes_total >= q->rules.max_overtakes) {
+    while (lane->n > 0 && boostq_overtaken(q, item_in_lane(lane->waiting.next)) >= q->rules.max_overtakes) {
         force(q, item_in_lane(lane->waiting.next));
         q->stats.forced_by_overtakes++;
     }
@@ -504,16 +514,25 @@ void boostq_remove(struct boostq *q, struct boostq_item *item)
     q->stats.abandoned++;
 }
 
-static bool overtakes_oldest_fresh(const struct boostq *q, const struct boostq_item *boosted)
+/* Whether the oldest of the list, q->fresh or a lane's waiting ones, arrived before the item. */
+static bool overtakes_first(const struct list *list, const struct boostq_item *item)
 {
-    return !list_empty(&q->fresh) && item_in_lane(q->fresh.next)->arrival < boosted->arrival;
+    return !list_empty(list) && item_in_lane(list->next)->arrival < item->arrival;
+}
+
+static void count_passed(struct boostq *q, const struct boostq_item *boosted)
+{
+    if (overtakes_first(&q->fresh, boosted))
+        q->fresh_overtakes++;
+    if (boosted->lane != &q->shared && overtakes_first(&q->shared.waiting, boosted))
+        q->shared_passed++;
 }
 
 void boostq_take(struct boostq *q, struct boostq_item *item)
 {
     item->overtaken = boostq_overtaken(q, item);
-    if (item->where == BOOSTQ_BOOSTED && overtakes_oldest_fresh(q, item))
-        q->fresh_overtakes++;
+    if (item->where == BOOSTQ_BOOSTED)
+        count_passed(q, item);
     q->stats.dequeued++;
     q->stats.dequeued_boosted += item->boosted;
     q->stats.dequeued_forced += item->forced;
@@ -539,7 +558,7 @@ struct boostq_item *boostq_head_boosted(const struct boostq_lane *lane)
     if (node == NULL)
         return NULL;
     return LIST_ITEM(CONTAINER_OF(node, struct boostq_session, by_rank)->group.next, struct boostq_item,
-                      in_session);
+                     in_session);
 }
 
 struct boostq_item *boostq_head_fresh(const struct boostq *q)
@@ -568,7 +587,7 @@ uint64_t boostq_warm_pod(const struct boostq *q, const struct boostq_item *item)
 unsigned boostq_overtaken(const struct boostq *q, const struct boostq_item *item)
 {
     if (item->where == BOOSTQ_BOOSTED)
-        return lane_count(item->lane, item);
+        return lane_count(item->lane, item) + (is_first_shared(q, item) ? q->shared_passed : 0);
     if (item->where == BOOSTQ_FRESH)
         return item->in_lane.prev == &q->fresh ? q->fresh_overtakes : 0;
     return item->overtaken;

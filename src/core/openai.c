@@ -712,7 +712,7 @@ static bool openai_put_escape(struct buf *out, unsigned char c)
 
 static bool openai_put_string(struct buf *out, struct slice text)
 {
-    const unsigned char *p = (const unsigned char *)text.p;
+    const unsigned char *p = (const unsigned char *)(text.n > 0 ? text.p : "");
     size_t plain = 0; /* start of what can be copied */
 
     if (!buf_append(out, "\"", 1))

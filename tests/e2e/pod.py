@@ -43,6 +43,7 @@ class Request:
         self.gone = threading.Event()  # the router closed this connection
         self.gone_at = None
         self.finished = threading.Event()
+        self.ending = False   # the last bytes are being written: what arrives now is the next request
         self.at = time.monotonic()
 
     def all(self, name):
@@ -76,6 +77,7 @@ class Request:
     def _finish(self, last=b""):
         """The slot counts as free before the last bytes leave: the router may use it at once."""
         self.pod._active(-1, self)
+        self.ending = True
         self.raw(last)
         self.finished.set()
         self.conn.wake()
@@ -167,7 +169,10 @@ class Connection(threading.Thread):
             if rst:
                 reset(self.sock)
             else:
-                self.sock.shutdown(socket.SHUT_RDWR)
+                try:
+                    self.sock.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # the other side was first
                 self.sock.close()
         self.wake()
 
@@ -215,8 +220,8 @@ class Connection(threading.Thread):
                     self._serve(head, body)
                 if self.close_after:
                     self.drop(rst=False)
-        except (EOFError, OSError):
-            pass
+        except (EOFError, OSError, ValueError):
+            pass  # over, from one side or the other
         except Exception as e:  # a broken test script must not hang its test
             self.pod.errors.append(e)
         finally:
@@ -239,7 +244,13 @@ class Connection(threading.Thread):
     def _watch(self, r):
         """While the test decides: notices the router leaving."""
         while not r.finished.is_set():
-            ready = select.select([self.sock, self._wake_r], [], [])[0]
+            try:
+                ready = select.select([self.sock, self._wake_r], [], [])[0]
+            except ValueError:  # the test closed it
+                return
+            if r.ending:
+                r.finished.wait(DEADLINE)
+                return
             if self._wake_r in ready:
                 self._wake_r.recv(100)
                 continue
@@ -316,10 +327,9 @@ class Pod:
     # ---- called by connections ----
 
     def _on_idle(self, conn):
-        if self.close_reused is None or conn.buf:
-            return True
-        select.select([conn.sock], [], [])
-        return not self.close_reused(conn)
+        if not conn.buf:
+            select.select([conn.sock], [], [])
+        return self.close_reused is None or not self.close_reused(conn)
 
     def _new_request(self, conn, head, body, nth):
         with self._cond:

@@ -41,7 +41,7 @@ def still_usable(c):
     assert c.answer().status == 200
 
 
-BAD_JSON = [b"", b"{", b"[1]x", b'{"model":"m"} {}', b'{"model":"m",}', b"{'model':'m'}", b'{"model":"m"', b'{"model":"m\n"}',
+BAD_JSON = [b"{", b"[1]x", b'{"model":"m"} {}', b'{"model":"m",}', b"{'model':'m'}", b'{"model":"m"', b'{"model":"m\n"}',
             b'{"model":01}', b'\xef\xbb\xbf{"model":"m"}', b'{"model":"m"}\x00', b'{"a":"\\x","model":"m"}']
 
 
@@ -61,7 +61,7 @@ def test_not_an_object(router, body):
 
 
 @pytest.mark.parametrize("body", [{}, {"model": ""}, {"model": "  "}, {"model": None}, {"model": 1}, {"model": ["m"]}, {"Model": "m"},
-                                  {"model": "x" * 5000}])
+                                  {"model": "x" * 5000}, b""])
 def test_no_model(router, body):
     c, r = send(router, body=body)
     check_error(r, 400, "model_missing")

@@ -120,7 +120,8 @@ static void check(const struct machine *m)
     CHECK(st->enqueued + st->requeued == st->dequeued + st->expired + st->abandoned + n);
     CHECK(m->q.tracker.n <= m->q.rules.max_sessions);
     CHECK(m->q.sessions.n <= n);
-    CHECK(n > 0 || (m->q.sessions.n == 0 && m->q.fresh_overtakes == 0 && boostq_oldest(&m->q) == NULL));
+    CHECK(n > 0 || (m->q.sessions.n == 0 && m->q.fresh_overtakes == 0 && m->q.shared_passed == 0 &&
+                    boostq_oldest(&m->q) == NULL));
     check_arrivals(m);
     boostq_each(&m->q, check_order, &last);
 }

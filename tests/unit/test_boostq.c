@@ -708,6 +708,40 @@ static void test_other_lanes_do_not_overtake(void **state)
     assert_int_equal(boostq_overtaken(&f.m->q, &f.items[0].queue), 0);
 }
 
+/* The pod of session "old" is gone. Sessions that have a pod of their own pass it as often as the bound
+ * allows. */
+static void test_pod_lanes_pass_the_shared_lane_up_to_the_bound(void **state)
+{
+    struct boostq_rules rules = sticky_rules();
+
+    (void)state;
+    rules.max_overtakes = 3;
+    restart(rules, 2, 1);
+    fx_mark(&f, "old", 1);
+    fx_mark(&f, "older", 1);
+    model_set_pods(f.m, f.pods, 1, f.now_us);
+    fx_push(&f, 9, "new"); /* arrived before: does not count */
+    fx_push(&f, 0, "old");
+    fx_push(&f, 8, "older");
+    fx_mark(&f, "new", 0);
+    fx_expect(&f, 9);
+    assert_int_equal(boostq_overtaken(&f.m->q, &f.items[0].queue), 0);
+    for (int i = 1; i <= 3; i++) {
+        overtake(i, "new");
+        assert_int_equal(boostq_overtaken(&f.m->q, &f.items[0].queue), i);
+        assert_int_equal(boostq_overtaken(&f.m->q, &f.items[8].queue), 0);
+    }
+    fx_mark(&f, "new", 0);
+    fx_push(&f, 4, "new");
+    fx_expect(&f, 0);
+    assert_true(f.items[0].queue.forced);
+    assert_int_equal(f.items[0].queue.overtaken, 3);
+    fx_expect(&f, 4);
+    assert_int_equal(boostq_overtaken(&f.m->q, &f.items[8].queue), 1); /* the oldest now */
+    fx_expect(&f, 8);
+    assert_int_equal(f.m->q.shared_passed, 0);
+}
+
 static void test_stickiness_switched_off_by_a_reload(void **state)
 {
     struct boostq_rules rules = fx_rules();
@@ -809,6 +843,7 @@ int main(void)
         TEST(test_a_closing_lane_empties_into_the_shared_one),
         TEST(test_a_group_keeps_its_lane),
         TEST(test_other_lanes_do_not_overtake),
+        TEST(test_pod_lanes_pass_the_shared_lane_up_to_the_bound),
         TEST(test_stickiness_switched_off_by_a_reload),
         TEST(test_each_in_the_order_of_service),
     };

@@ -491,6 +491,7 @@ static void test_event_streams(void **state)
     check_stream("", false, false);
     check_stream("data: {}\n\n", false, false);
     check_stream("data: {}\n", false, true);
+    check_stream("data: {}\r\n", false, true);
     check_stream("data: {", false, true);
     check_stream("data: {}\n\ndata: [DONE]\n\n", true, false);
     check_stream("data: {}\r\n\r\ndata:[DONE]\r\n\r\n", true, false);

@@ -82,7 +82,7 @@ struct totals {
     uint64_t admissions, at_the_bound, longest;
     uint64_t closed[POD_ROOM_KINDS];
     struct boostq_stats stats;
-    uint64_t retried, evictions;
+    uint64_t retried, evictions, passed_by_lanes;
 };
 
 static struct totals totals;
@@ -489,13 +489,21 @@ static struct ref_item *ref_best(struct world *w)
 static void ref_count_overtakes(struct world *w, const struct ref_item *taken)
 {
     struct ref_item *oldest_fresh = ref_first_fresh_of(w, taken->model, -1);
+    struct ref_item *first_shared = NULL;
 
     for (int i = 0; i < N_ITEMS; i++) {
         struct ref_item *it = &w->ref_items[i];
 
-        if (it->where == REF_BOOSTED && it->model == taken->model && it->lane == taken->lane &&
-            it->entry < taken->entry)
+        if (it->where != REF_BOOSTED || it->model != taken->model)
+            continue;
+        if (it->lane == taken->lane && it->entry < taken->entry)
             it->overtaken++;
+        if (it->lane == SHARED && (first_shared == NULL || it->entry < first_shared->entry))
+            first_shared = it;
+    }
+    if (taken->lane != SHARED && first_shared != NULL && first_shared->arrival < taken->arrival) {
+        first_shared->overtaken++;
+        totals.passed_by_lanes++;
     }
     if (oldest_fresh != NULL && oldest_fresh->arrival < taken->arrival)
         oldest_fresh->overtaken++;
@@ -1025,6 +1033,7 @@ static void world_end(struct world *w)
         add_stats(&q->stats);
         totals.evictions += q->tracker.evictions;
         CHECK(q->shared.n == 0 && q->shared.overtakes_total == 0 && q->fresh_overtakes == 0);
+        CHECK(q->shared_passed == 0);
         admit_remove_model(&w->admit, w->models[model]);
         model_free(w->models[model]);
     }
@@ -1077,6 +1086,7 @@ static void want_variety(uint64_t steps)
     want_often("forced by overtakes", st->forced_by_overtakes, steps);
     want_often("forced by sticky wait", st->forced_by_sticky_wait, steps);
     want_often("left at the bound", totals.at_the_bound, steps);
+    want_often("passed by pod lanes", totals.passed_by_lanes, steps);
     want_often("promoted", st->promoted, steps);
     want_often("evicted", totals.evictions, steps);
     want_often("put back", st->requeued, steps);
