@@ -196,6 +196,7 @@ lint: | deps-test
 	$(Q)status=0; \
 	$(PYTHON) -B tests/lint/layers $(BUILD)/obj $(router_objs) || status=1; \
 	$(PYTHON) -B tests/lint/banned || status=1; \
+	$(PYTHON) -B tests/lint/docs || status=1; \
 	tests/lint/format $(c_files) || status=1; \
 	exit $$status
 lint: $(router_objs)

@@ -111,6 +111,7 @@ MUST_CHECK bool config_options_doc(struct buf *out); /* config/OPTIONS.md */
 MUST_CHECK bool config_value(const struct config *c, enum config_option o, struct buf *out);
 const char *config_env_name(enum config_option o);
 
-#define CONFIG_VERSION_TEXT "0.1.0"
+/* Given by the Makefile. */
+#define CONFIG_VERSION_TEXT ROUTER_VERSION
 
 #endif

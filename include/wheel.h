@@ -12,7 +12,7 @@
 struct wheel_timer {
     struct list link;
     int64_t due_us;  /* when it shall fire */
-    int64_t slot_us; /* the time of the slot that it stands in */
+    int64_t slot_us; /* due_us as it was when the timer was put into its slot */
     void (*fire)(struct wheel_timer *t);
 };
 

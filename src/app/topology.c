@@ -407,6 +407,8 @@ void topology_unref(struct topology *t, struct topology_route *r)
 /* Its queued requests have no model any more; running ones finish. */
 static void topology_vanish(struct topology *t, struct topology_route *r)
 {
+    const struct slice model = slice_of(r->model_name);
+
     if (!t->ending)
         log_info("model removed", LOG_STR("model", r->model_name),
                  LOG_INT("queued", boostq_len(&r->model->q)));
@@ -414,6 +416,9 @@ static void topology_vanish(struct topology *t, struct topology_route *r)
     admit_remove_model(&t->sched->admit, r->model);
     sched_flush(t->sched, r->model);
     model_set_pods(r->model, NULL, 0, loop_now_us(t->loop));
+    /* Nothing waits there any more, however long its last request runs. */
+    metrics_drop(METRIC_QUEUE_SIZE, &model);
+    metrics_drop(METRIC_SESSIONS_TRACKED, &model);
     topology_unref(t, r);
 }
 

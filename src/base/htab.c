@@ -19,7 +19,8 @@ static uint64_t rotl(uint64_t x, unsigned int bits)
     return (x << bits) | (x >> (64 - bits));
 }
 
-static void sip_round(uint64_t v[4])
+/* Inlined by force: gcc leaves it a call otherwise, which costs a third of a short key's hash. */
+__attribute__((always_inline)) static inline void sip_round(uint64_t v[4])
 {
     v[0] += v[1];
     v[2] += v[3];

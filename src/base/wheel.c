@@ -34,10 +34,8 @@ static int64_t tick_for(const struct wheel *w, int64_t due_us)
 /* The link must be in no list. */
 static void put(struct wheel *w, struct wheel_timer *t)
 {
-    int64_t tick = tick_for(w, t->due_us);
-
-    t->slot_us = tick * WHEEL_TICK_US;
-    list_push_back(slot_of(w, tick), &t->link);
+    t->slot_us = t->due_us;
+    list_push_back(slot_of(w, tick_for(w, t->due_us)), &t->link);
 }
 
 void wheel_set(struct wheel *w, struct wheel_timer *t, int64_t due_us)

@@ -413,7 +413,7 @@ static bool openai_value(struct openai_scan *s)
 
 static void openai_space(struct openai_scan *s)
 {
-    while (s->at < s->n &&
+    while (s->at < s->n && s->p[s->at] <= ' ' &&
            (s->p[s->at] == ' ' || s->p[s->at] == '\n' || s->p[s->at] == '\r' || s->p[s->at] == '\t'))
         s->at++;
 }
@@ -481,29 +481,41 @@ static bool openai_decode_escape(struct slice raw, size_t *at, unsigned *c)
     return true;
 }
 
+/* The next piece of raw at *at: plain text as it stands, or what one escape means, in code. p is NULL for an
+ * escape that has no meaning. */
+static struct slice openai_decode_piece(struct slice raw, size_t *at, char code[4])
+{
+    struct slice piece = {raw.p + *at, raw.n - *at};
+    const char *slash = memchr(piece.p, '\\', piece.n);
+    unsigned c;
+
+    if (slash != piece.p) {
+        piece.n = slash != NULL ? (size_t)(slash - piece.p) : piece.n;
+        *at += piece.n;
+        return piece;
+    }
+    (*at)++;
+    if (!openai_decode_escape(raw, at, &c))
+        return (struct slice){NULL, 0};
+    return (struct slice){code, (size_t)(openai_utf8(code, c) - code)};
+}
+
 /* raw: the inside of a string that was validated. Returns NULL or what was wrong. */
 static const char *openai_decode(struct slice raw, char *out, size_t max, size_t *n)
 {
-    char *at = out, code[4];
+    char code[4];
 
-    for (size_t i = 0; i < raw.n;) {
-        size_t size = 1;
-        unsigned c;
+    *n = 0;
+    for (size_t at = 0; at < raw.n;) {
+        struct slice piece = openai_decode_piece(raw, &at, code);
 
-        if (raw.p[i] != '\\') {
-            code[0] = raw.p[i++];
-        } else {
-            i++;
-            if (!openai_decode_escape(raw, &i, &c))
-                return "model name with a NUL or half a surrogate pair";
-            size = (size_t)(openai_utf8(code, c) - code);
-        }
-        if (size > max - (size_t)(at - out))
+        if (piece.p == NULL)
+            return "model name with a NUL or half a surrogate pair";
+        if (piece.n > max - *n)
             return "model name longer than 1024 bytes";
-        memcpy(at, code, size);
-        at += size;
+        memcpy(out + *n, piece.p, piece.n);
+        *n += piece.n;
     }
-    *n = (size_t)(at - out);
     return NULL;
 }
 

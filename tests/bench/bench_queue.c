@@ -172,7 +172,7 @@ static void bench_tracker(size_t n_sessions)
 
 int main(void)
 {
-    static const size_t depths[] = {1000, 100000, 1000000};
+    static const size_t depths[] = {1000, 10000, 100000, 1000000};
 
     for (int load = 0; load < N_LOADS; load++) {
         for (size_t i = 0; i < ARRAY_LEN(depths); i++)

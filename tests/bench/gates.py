@@ -47,7 +47,8 @@ TOOLS = {"instructions": (callgrind_prefix, callgrind_counts), "system calls": (
 
 
 def run_once(what, tool, n, keep=None):
-    """Counts of one run of the router under a tool, and how many requests or chunks the client saw."""
+    """Counts of one run of the router under a tool, and how many requests or chunks the client saw. keep: a file that
+    receives callgrind's output."""
     prefix, counts = TOOLS[tool]
     stream = what == "chunk"
     with tempfile.TemporaryDirectory() as directory:
@@ -73,9 +74,8 @@ def run_once(what, tool, n, keep=None):
 
 def measure(what, tool):
     short, long = CHUNKS if what == "chunk" else REQUESTS
-    keep = os.environ.get("BENCH_KEEP")
     a, n_a = run_once(what, tool, short)
-    b, n_b = run_once(what, tool, long, f"{keep}/callgrind.{what}" if keep and tool == "instructions" else None)
+    b, n_b = run_once(what, tool, long)
     each = {name: (b[name] - a.get(name, 0)) / (n_b - n_a) for name in b}
     return sum(each.values()), {name: v for name, v in each.items() if abs(v) >= 0.005}
 

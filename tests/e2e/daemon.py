@@ -205,13 +205,20 @@ class Router:
 
     def wait_idle(self):
         """Every counter of running things is back at zero."""
+        busy = {}
+
         def idle():
             m = self.metrics()
             names = ("kthena_router_active_requests", "kthena_router_active_downstream_requests",
                      "kthena_router_active_upstream_requests", "kthena_router_session_boost_queue_size",
                      "kthena_router_session_boost_queue_inflight")
-            return all(m.total(name) == 0 for name in names)
-        wait_until(idle, "all running counters to be 0")
+            busy.clear()
+            busy.update({name: m.total(name) for name in names if m.total(name) != 0})
+            return not busy
+        try:
+            wait_until(idle, "all running counters to be 0")
+        except AssertionError:
+            raise AssertionError("still counted: %s" % busy) from None
 
     def signal(self, number):
         self.process.send_signal(number)

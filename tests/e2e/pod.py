@@ -153,13 +153,14 @@ class Connection(threading.Thread):
         self.pipelined = False
         self.requests = 0
         self._wake_r, self._wake_w = socket.socketpair()
+        self._wake_w.setblocking(False)
         self._lock = threading.Lock()
 
     def wake(self):
         try:
             self._wake_w.send(b"x")
         except OSError:
-            pass
+            pass  # full: awake already; closed: over
 
     def drop(self, rst):
         with self._lock:
@@ -229,6 +230,7 @@ class Connection(threading.Thread):
                 self.drop(rst=False)
             self.pod._conn_closed(self)
             self._wake_r.close()
+            self._wake_w.close()
 
     def _serve(self, head, body):
         nth, self.requests = self.requests, self.requests + 1
@@ -252,7 +254,7 @@ class Connection(threading.Thread):
                 r.finished.wait(DEADLINE)
                 return
             if self._wake_r in ready:
-                self._wake_r.recv(100)
+                self._wake_r.recv(4096)
                 continue
             if self._recv():
                 self.pipelined = True

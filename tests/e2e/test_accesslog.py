@@ -12,13 +12,13 @@ from pod import ok
 TEXT = re.compile(r'^\[(\S+)\] "(\S+) (\S+) (HTTP/1\.[01])" (\d+)( .*)? timings=(\d+)ms\((\d+)\+(\d+)\+(\d+)\)')
 
 
-def setup(start, script=ok, **options):
+def pair(start, script=ok, **options):
     pod = start.pod(script=script)
     return pod, start.router({"m": [pod]}, **options)
 
 
 def test_json(start):
-    pod, router = setup(start)
+    pod, router = pair(start)
     r = router.chat(session="s")
     entry = router.access(r.id)
     assert entry["method"] == "POST" and entry["path"] == "/v1/chat/completions" and entry["protocol"] == "HTTP/1.1"
@@ -34,7 +34,7 @@ def test_json(start):
 
 
 def test_text(start):
-    pod, router = setup(start, access_log_format="text")
+    pod, router = pair(start, access_log_format="text")
     r = router.chat(session="s")
     line = router.stdout.wait_for_line(r.id)
     m = TEXT.match(line)
@@ -50,14 +50,14 @@ def test_text(start):
 
 
 def test_text_error(start):
-    _, router = setup(start, access_log_format="text")
+    _, router = pair(start, access_log_format="text")
     r = router.chat(model="nope")
     line = router.stdout.wait_for_line(r.id)
     assert TEXT.match(line).group(5) == "404" and "error=route_not_found:" in line
 
 
 def test_times_tell_where_it_was_spent(start):
-    pod, router = setup(start, script=None, session_boost_inflight_per_pod=1)
+    pod, router = pair(start, script=None, session_boost_inflight_per_pod=1)
     first = router.start_chat()
     held = pod.next()
     second = router.queue_chat(1)
@@ -74,7 +74,7 @@ def test_times_tell_where_it_was_spent(start):
 
 
 def test_one_line_for_each_request(start):
-    _, router = setup(start)
+    _, router = pair(start)
     c = router.client()
     ids = []
     for body in (b'{"model":"m"}', b"{", b'{"model":"x"}', b"{}"):
@@ -99,12 +99,12 @@ def test_one_line_for_each_request(start):
     for i in ids:
         router.access(i)
         assert len(router.stdout.all(re.escape('"%s"' % i))) == 1, i
-    assert not router.stdout.all("healthz|readyz|/metrics") and not router.stdout.all(re.escape('"%s"' % ids_probe))
+    assert not router.stdout.all('"path": ?"/(healthz|readyz|metrics)') and not router.stdout.all(re.escape('"%s"' % ids_probe))
     assert len(router.stdout.lines) == len(ids)
 
 
 def test_refused_heads_are_logged(start):
-    _, router = setup(start, max_header_bytes=2048)
+    _, router = pair(start, max_header_bytes=2048)
     for raw, status in ((b"GET /v1/models HTTP/1.1\r\nHost: a\r\nBad Name: x\r\n\r\n", 400),
                         (b"GET /v1/models HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 4000 + b"\r\n\r\n", 431)):
         c = router.client()
@@ -116,7 +116,7 @@ def test_refused_heads_are_logged(start):
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_nobody_forges_lines(start, form):
-    _, router = setup(start, access_log_format=form)
+    _, router = pair(start, access_log_format=form)
     evil = 'x" status=1\\n{"request_id":"forged"} session=y'
     c = router.client()
     c.request(path='/v1/a"b\\c', body={"model": "m"}, headers=[("X-Session-ID", evil)])
@@ -135,7 +135,7 @@ def test_nobody_forges_lines(start, form):
 
 
 def test_query_is_not_logged(start):
-    _, router = setup(start)
+    _, router = pair(start)
     c = router.client()
     c.request(path="/v1/completions?api_key=secret", body={"model": "m"})
     c.answer()
@@ -144,7 +144,7 @@ def test_query_is_not_logged(start):
 
 
 def test_off(start):
-    _, router = setup(start, access_log_enabled="false")
+    _, router = pair(start, access_log_enabled="false")
     for _ in range(3):
         assert router.chat().status == 200
     router.wait_idle()
@@ -154,7 +154,7 @@ def test_off(start):
 def test_file(start, tmp_path):
     path = tmp_path / "access.log"
     path.write_text("kept\n")
-    _, router = setup(start, access_log_output=str(path))
+    _, router = pair(start, access_log_output=str(path))
     r = router.chat()
     router.wait_idle()
     router.stop()
@@ -164,7 +164,7 @@ def test_file(start, tmp_path):
 
 
 def test_stderr(start):
-    _, router = setup(start, access_log_output="stderr")
+    _, router = pair(start, access_log_output="stderr")
     r = router.chat()
     router.stderr.wait_for_line('"request_id": ?"%s"' % r.id)
 
@@ -177,7 +177,7 @@ def test_unusable_file_is_an_error(tmp_path):
 
 
 def test_log_in_json(start):
-    _, router = setup(start, log_format="json", session_boost_max_sessions="bad")
+    _, router = pair(start, log_format="json", session_boost_max_sessions="bad")
     router.chat(session="s")
     line = router.stderr.wait_for_line("session boost.*dequeue")
     entry = json.loads(line)
@@ -187,6 +187,6 @@ def test_log_in_json(start):
 
 
 def test_log_level(start):
-    _, router = setup(start, log_level="info")
+    _, router = pair(start, log_level="info")
     router.chat(session="s")
     router.stderr.wait_for_line("session boost")

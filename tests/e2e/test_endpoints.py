@@ -43,6 +43,7 @@ def test_model_list_with_a_body_and_head(start):
     c = router.client()
     c.request("GET", "/v1/models", body=b"ignored")
     assert c.answer().status == 200
+    c = router.client()
     c.request("HEAD", "/v1/models")
     r = c.answer()
     assert r.status == 200 and r.body == b"" and int(r.header("Content-Length")) > 0
@@ -171,7 +172,7 @@ def test_dumps_tell_what_is_going_on(start):
     assert pod["name"] == a.authority and 1 in pod.values()
     requests = router.dump("requests")["requests"]
     assert len(requests) == 3
-    assert {running.id, *[c.id for c in waiting]} == {r["request_id"] for r in requests}
+    assert {running.id, *[c.id for c in waiting]} == {r["requestID"] for r in requests}
     held.reply()
     for _ in range(2):
         a.next().reply()

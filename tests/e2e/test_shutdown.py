@@ -8,13 +8,13 @@ from pod import ok
 from waiting import SLOW, wait_until
 
 
-def setup(start, **options):
+def pair(start, **options):
     pod = start.pod()
     return pod, start.router({"m": [pod]}, session_boost_inflight_per_pod=1, **options)
 
 
 def test_idle_router_ends_at_once(start):
-    _, router = setup(start)
+    _, router = pair(start)
     idle = router.client()
     idle.request("GET", "/healthz")
     idle.answer()
@@ -26,13 +26,13 @@ def test_idle_router_ends_at_once(start):
 
 
 def test_sigint_is_the_same(start):
-    _, router = setup(start)
+    _, router = pair(start)
     router.signal(signal.SIGINT)
     assert router.wait_exit() == 0
 
 
 def test_running_and_queued_requests_are_served(start):
-    pod, router = setup(start)
+    pod, router = pair(start)
     running = router.start_chat(stream=True, session="s")
     q = pod.next()
     q.start().event("one")
@@ -48,7 +48,7 @@ def test_running_and_queued_requests_are_served(start):
 
 
 def test_answers_while_draining_close_their_connections(start):
-    pod, router = setup(start)
+    pod, router = pair(start)
     c = router.start_chat()
     q = pod.next()
     router.signal(signal.SIGTERM)
@@ -61,7 +61,7 @@ def test_answers_while_draining_close_their_connections(start):
 
 
 def test_not_ready_while_draining(start):
-    pod, router = setup(start, drain_delay="%ds" % (2 * SLOW))
+    pod, router = pair(start, drain_delay="%ds" % (2 * SLOW))
     probe = router.client()
     probe.request("GET", "/readyz")
     assert probe.answer().status == 200
@@ -81,7 +81,7 @@ def test_not_ready_while_draining(start):
 
 
 def test_drain_timeout_cuts_and_counts(start):
-    pod, router = setup(start, drain_timeout="300ms")
+    pod, router = pair(start, drain_timeout="300ms")
     running = router.start_chat(stream=True)
     q = pod.next()
     q.start().event("one")
@@ -104,7 +104,7 @@ def test_drain_timeout_cuts_and_counts(start):
 
 
 def test_second_signal_ends_at_once(start):
-    pod, router = setup(start, drain_timeout="60s")
+    pod, router = pair(start, drain_timeout="60s")
     router.start_chat()
     pod.next()
     router.signal(signal.SIGTERM)

@@ -1,0 +1,346 @@
+#!/usr/bin/python3
+"""make bench: the router beside HAProxy, nginx and others, in interleaved rounds on one machine.
+
+In each round every contender serves the same load from the same load generator, freshly started, alone on its core.
+Ratios are taken within a round, then the median over the rounds. `--help` lists the options.
+"""
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import harness
+
+REFERENCE = "haproxy"
+
+
+class Case:
+    """One load. unit: what CPU is divided by. goals: (figure, limit, relative to the reference or not)."""
+
+    def __init__(self, name, title, body_bytes=1024, mode="closed", connections=64, interval_ms=0, rate=0, goal=None,
+                 contenders=("router", "haproxy", "nginx"), active=0, n_pods=1, options=None, syscalls=False):
+        self.name, self.title, self.body_bytes, self.mode, self.connections = name, title, body_bytes, mode, connections
+        self.interval_ms, self.rate, self.goal, self.contenders = interval_ms, rate, goal, contenders
+        self.active, self.n_pods, self.options, self.syscalls = active, n_pods, options or {}, syscalls
+
+    @property
+    def stream(self):
+        return self.mode == "sse"
+
+    def arguments(self, setup):
+        a = ["--port", setup.port, "--body", setup.log("body"), "--mode", self.mode, "--connections", self.connections]
+        if self.rate:
+            a += ["--rate", self.rate]
+        return a + (["--active", self.active] if self.active else [])
+
+
+DEPTH = 10000
+DEPTH_OPTIONS = {"MAX_CONNECTIONS": str(DEPTH + 100), "QUEUE_MAX_REQUESTS": str(DEPTH + 100)}
+
+CASES = [
+    Case("1k", "1 KB POST, 64 connections", goal=0.75, syscalls=True,
+         contenders=("router", "haproxy", "haproxy-nolog", "nginx", "direct")),
+    Case("1k-1000", "1 KB POST, 1,000 connections", connections=1000, goal=0.50),
+    Case("64k", "64 KB chat body, 64 connections", body_bytes=65536, goal=0.60,
+         contenders=("router", "haproxy", "haproxy-whole", "nginx")),
+    Case("1m", "1 MB chat body, 16 connections", body_bytes=1 << 20, connections=16, goal=1.0,
+         contenders=("router", "haproxy", "haproxy-whole", "nginx")),
+    Case("16m", "16 MB chat body, 4 connections", body_bytes=16 << 20, connections=4, goal=1.0,
+         contenders=("router", "haproxy", "haproxy-whole", "nginx")),
+    Case("sse-1000", "SSE chunk of 200 B, 1,000 streams x 50 ms", mode="sse", connections=1000, interval_ms=50, goal=0.85,
+         syscalls=True),
+    Case("sse-9900", "SSE chunk of 200 B, 9,900 streams x 500 ms", mode="sse", connections=harness.MAX_STREAMS,
+         interval_ms=500, goal=0.85),
+    Case("latency", "1 KB POST at 10,000 requests/s", mode="open", connections=256, rate=10000,
+         contenders=("router", "haproxy", "nginx", "direct")),
+    # The same connections, the same 64 requests at the pods; behind them nothing or a queue.
+    Case("depth-0", f"1 KB POST, {DEPTH + 64:,} connections, none queued", connections=DEPTH + 64, active=64, n_pods=4,
+         contenders=("router",), options=dict(DEPTH_OPTIONS, SESSION_BOOST_INFLIGHT_PER_POD="16")),
+    Case("depth-10000", f"1 KB POST, {DEPTH + 64:,} connections, {DEPTH:,} queued", connections=DEPTH + 64, n_pods=4,
+         contenders=("router",), options=dict(DEPTH_OPTIONS, SESSION_BOOST_INFLIGHT_PER_POD="16")),
+]
+
+
+def start(name, setup, peers):
+    if name == "router":
+        return harness.start_router(setup)
+    if name.startswith("haproxy"):
+        return harness.start_haproxy(setup, logs=name != "haproxy-nolog", whole_bodies=name == "haproxy-whole")
+    if name == "nginx":
+        return harness.start_nginx(setup)
+    return harness.start_peer(name, peers[name], setup)
+
+
+def system_calls(arguments, process):
+    """Load of a fixed size while perf counts the system calls, else strace, which slows the proxy; (calls, figures)."""
+    pids = harness.descendants(process.child.pid)
+    out = process.log + ".calls"
+    perf = ["perf", "stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-o", out, "-p", ",".join(map(str, pids)), "--"]
+    seen = None
+    if os.path.isdir("/sys/kernel/tracing/events/raw_syscalls") and harness.shutil.which("perf"):
+        seen = harness.load(arguments, perf)
+        with open(out) as f:
+            counts = [line.split(",")[0] for line in f if "raw_syscalls" in line and line[0].isdigit()]
+        if seen and counts:
+            return int(counts[0]), seen
+    strace = harness.Process("strace", [harness.need("strace", "strace"), "-f", "-c", "-U", "calls,name", "-o", out,
+                                        *[w for p in pids for w in ("-p", str(p))]], None, out + ".log")
+    time.sleep(0.3)
+    seen = harness.load(arguments)
+    strace.child.send_signal(2)
+    strace.child.wait(10)
+    with open(out) as f:
+        rows = [line.split() for line in f]
+    return sum(int(r[0]) for r in rows if len(r) == 2 and r[0].isdigit() and r[1] != "total"), seen
+
+
+class Bench:
+    def __init__(self, options):
+        self.options = options
+        self.peers = dict(p.split("=", 1) for p in options.peer)
+        self.bodies = {}
+        self.kept = tempfile.mkdtemp(prefix="bench-")
+        self.configs = {}
+
+    def setup(self, case, directory):
+        setup = harness.Setup(directory, harness.free_ports(case.n_pods), case.body_bytes, case.stream, case.options)
+        key = (case.body_bytes, case.stream)
+        if key not in self.bodies:
+            self.bodies[key] = harness.chat_body(*key)
+        with open(setup.log("body"), "wb") as f:
+            f.write(self.bodies[key])
+        return setup
+
+    def times(self, case):
+        warmup, seconds = (0.3, 0.7) if self.options.quick else (1.0, 3.0)
+        if case.connections > 5000:
+            warmup, seconds = warmup + 0.7, seconds + 0.5
+        return ["--warmup", warmup, "--seconds", seconds]
+
+    def once(self, case, name):
+        """Figures of one contender in one round, or None."""
+        with tempfile.TemporaryDirectory() as directory:
+            setup = self.setup(case, directory)
+            sink = harness.start_sink(setup, case.interval_ms or 50)
+            with sink:
+                if name == "direct":
+                    setup.port = setup.pods[0]
+                    seen = harness.load(case.arguments(setup) + self.times(case) + ["--watch", f"sink={sink.child.pid}"])
+                    return self.figures(case, seen)
+                with start(name, setup, self.peers) as proxy:
+                    watched = ["--watch", f"sink={sink.child.pid}"]
+                    for pid in harness.descendants(proxy.child.pid):
+                        watched += ["--watch", f"proxy={pid}"]
+                    seen = harness.load(case.arguments(setup) + self.times(case) + watched)
+                    self.keep_config(name, setup)
+                    return self.figures(case, seen)
+
+    def keep_config(self, name, setup):
+        file = {"haproxy": "haproxy.cfg", "nginx": "nginx.conf"}.get(name)
+        if file and name not in self.configs:
+            with open(setup.log(file)) as f:
+                self.configs[name] = f.read()
+        elif name == "router" and name not in self.configs:
+            command, environment = harness.router_command(setup)
+            self.configs[name] = "\n".join(f"{k}={v}" for k, v in environment.items()) + "\n" + " ".join(command) + "\n"
+
+    def figures(self, case, seen):
+        if not seen or not (seen["chunks"] if case.stream else seen["requests"]):
+            return None
+        units = seen["chunks"] if case.stream else seen["requests"]
+        cpu = {w: sum(p["cpu_ns"] for p in seen["watched"] if p["name"] == w) / 1000 / units for w in ("proxy", "sink")}
+        rss = sum(p["rss_kb"] - p["rss_start_kb"] for p in seen["watched"] if p["name"] == "proxy")
+        timed = seen["delay_us" if case.stream else "latency_us"]
+        return {"per_s": units / seen["seconds"], "cpu_us": cpu["proxy"],
+                "peer_us": cpu["sink"] + seen["load_cpu_ns"] / 1000 / units, "segments": seen["segments"] / units,
+                "p50_us": timed["p50"], "p99_us": timed["p99"], "errors": seen["errors"],
+                "reads": seen["reads"] / units, "busy": seen["cores_busy"][harness.PROXY_CORE],
+                "rss_kb": rss / case.connections, "rss_mb": sum(
+                    p["rss_kb"] for p in seen["watched"] if p["name"] == "proxy") / 1024}
+
+    def count_calls(self, case, name):
+        with tempfile.TemporaryDirectory() as directory:
+            setup = self.setup(case, directory)
+            chunks = 40
+            n = case.connections if case.stream else 40000
+            with harness.start_sink(setup, case.interval_ms or 50, chunks=chunks if case.stream else 0), \
+                    start(name, setup, self.peers) as proxy:
+                calls, seen = system_calls(case.arguments(setup) + ["--requests", n], proxy)
+            return calls / (seen["chunks"] if case.stream else seen["requests"]) if seen else None
+
+    def contenders(self, case):
+        names = [n for n in case.contenders if not self.options.only or n in self.options.only.split(",")]
+        return names + (list(self.peers) if len(case.contenders) > 1 else [])
+
+    def run(self, cases):
+        results = {c.name: {n: [] for n in self.contenders(c)} for c in cases}
+        for number in range(self.options.rounds):
+            for case in cases:
+                names = self.contenders(case)
+                # Nobody always runs first.
+                for name in names[number % len(names):] + names[:number % len(names)]:
+                    print(f"  round {number + 1}/{self.options.rounds}: {case.name}, {name}   ", end="\r", file=sys.stderr)
+                    results[case.name][name].append(self.once(case, name))
+        calls = {c.name: {n: self.count_calls(c, n) for n in self.contenders(c) if n != "direct"}
+                 for c in cases if c.syscalls}
+        return results, calls
+
+
+# ---- the report ----
+
+
+def median(values):
+    values = [v for v in values if v is not None]
+    return statistics.median(values) if values else None
+
+
+def column(rounds, key):
+    return [r[key] if r else None for r in rounds]
+
+
+def ratios(rounds, reference, key="cpu_us"):
+    return [a[key] / b[key] for a, b in zip(rounds, reference) if a and b and b[key]]
+
+
+def spread(values):
+    values = [v for v in values if v is not None]
+    return f"{min(values):.2f}-{max(values):.2f}" if values else ""
+
+
+def show(value, form="{:.2f}"):
+    return "-" if value is None else form.format(value)
+
+
+def report_case(case, by_name, calls):
+    unit = "chunk" if case.stream else "request"
+    print(f"\n{case.title}")
+    print(f"  {'':16}{'CPU us/' + unit:>16}{'spread':>15}{'ratio':>7}{'spread':>12}{unit + 's/s':>12}{'p50 us':>9}{'p99 us':>10}"
+          f"{'peers us':>10}{'segments':>10}{'core 0':>8}{'KB/conn':>9}{'RSS MB':>8}{'errors':>8}{'syscalls':>10}")
+    reference = by_name.get(REFERENCE, [])
+    for name, rounds in by_name.items():
+        r = ratios(rounds, reference)
+        cpu = column(rounds, "cpu_us")
+        print(f"  {name:16}{show(median(cpu)):>16}{spread(cpu):>15}{show(median(r)):>7}{spread(r):>12}"
+              f"{show(median(column(rounds, 'per_s')), '{:,.0f}'):>12}{show(median(column(rounds, 'p50_us')), '{:,.0f}'):>9}"
+              f"{show(median(column(rounds, 'p99_us')), '{:,.0f}'):>10}{show(median(column(rounds, 'peer_us'))):>10}"
+              f"{show(median(column(rounds, 'segments'))):>10}{show(median(column(rounds, 'busy')), '{:.0%}'):>8}"
+              f"{show(median(column(rounds, 'rss_kb'))):>9}{show(median(column(rounds, 'rss_mb')), '{:.1f}'):>8}"
+              f"{sum(e or 0 for e in column(rounds, 'errors')):>8}{show(calls.get(case.name, {}).get(name)):>10}")
+
+
+class Goals:
+    def __init__(self, results, calls):
+        self.results, self.calls = results, calls
+
+    def line(self, title, value, limit, form="{:.2f}"):
+        if value is None or limit is None:
+            return
+        verdict = "reached" if value <= limit else "MISSED"
+        print(f"  {title:78}{form.format(value):>10}  <= {form.format(limit):>8}  {verdict}")
+
+    def median(self, case, name, key):
+        return median(column(self.results.get(case, {}).get(name, []), key))
+
+    def ratio(self, case, key="cpu_us"):
+        by_name = self.results.get(case, {})
+        return median(ratios(by_name.get("router", []), by_name.get(REFERENCE, []), key))
+
+    def added(self, name, key):
+        """Added latency: median over the rounds of the difference to the direct way in that round."""
+        by_name = self.results.get("latency", {})
+        return median([a[key] - b[key] for a, b in zip(by_name.get(name, []), by_name.get("direct", [])) if a and b])
+
+    def print(self, cases):
+        print("\nGoals")
+        for case in cases:
+            if case.goal:
+                self.line(f"CPU against HAProxy: {case.title}", self.ratio(case.name), case.goal)
+            if case.stream:
+                self.line("    p99 of the delay in us, against HAProxy's", self.median(case.name, "router", "p99_us"),
+                          self.median(case.name, "haproxy", "p99_us"), "{:.0f}")
+                self.line("    RSS per stream in KB", self.median(case.name, "router", "rss_kb"), 1.5)
+        for key in ("p50_us", "p99_us"):
+            self.line(f"added latency at 10,000 requests/s, {key[:3]} in us, against HAProxy's", self.added("router", key),
+                      self.added("haproxy", key), "{:.1f}")
+        for case, limit in (("1k", 4.2), ("sse-1000", 2.3)):
+            self.line(f"system calls, {case}", self.calls.get(case, {}).get("router"), limit)
+        deep, flat = (self.results.get(c, {}).get("router", []) for c in ("depth-10000", "depth-0"))
+        self.line("CPU per request, 10,000 queued against none", median(ratios(deep, flat)), 1.05)
+
+
+def first_line(command):
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return (done.stdout.splitlines() or ["?"])[0].strip()
+    except OSError as e:
+        return str(e)
+
+
+def report_machine(options):
+    with open("/proc/cpuinfo") as f:
+        cpu = next((line.split(":")[1].strip() for line in f if line.startswith("model name")), platform.machine())
+    print(f"machine: {os.cpu_count()} x {cpu}, Linux {platform.release()}, load average {os.getloadavg()[0]:.2f} at the start")
+    with open("/proc/sys/net/ipv4/tcp_congestion_control") as f:
+        print(f"TCP congestion control: {f.read().strip()}; proxy on core {harness.PROXY_CORE}, load and sink on core "
+              f"{harness.LOAD_CORE}")
+    print(f"router: {first_line([harness.ROUTER, '--version'])}")
+    print(f"{first_line([harness.peer('haproxy'), '-v'])}; {first_line([harness.peer('nginx'), '-v'])}")
+    print(f"{options.rounds} interleaved rounds{' (quick: short rounds, rough figures)' if options.quick else ''}; "
+          "medians; ratio: CPU against HAProxy in the same round")
+
+
+def report_queue():
+    program = os.path.join(harness.BENCH, "bench_queue")
+    if os.access(program, os.X_OK):
+        print("\nQueue and tracker alone (case, depth, ns per operation)", flush=True)
+        subprocess.run([program], check=False, preexec_fn=lambda: os.sched_setaffinity(0, {harness.PROXY_CORE}))
+
+
+def read_arguments():
+    a = argparse.ArgumentParser(description=__doc__)
+    a.add_argument("--quick", action="store_true", help="3 short rounds")
+    a.add_argument("--rounds", type=int, help="interleaved rounds; default 7, quick 3")
+    a.add_argument("--case", action="append", default=[], help="only these cases: " + ", ".join(c.name for c in CASES))
+    a.add_argument("--only", help="only these contenders, separated by commas")
+    a.add_argument("--peer", action="append", default=[], metavar="'NAME=COMMAND {port} {backend}'",
+                   help="another router; {port}: where it listens, {backend}: http://127.0.0.1:PORT of the pod, {model}")
+    a.add_argument("--json", help="file for all figures of all rounds")
+    a.add_argument("--no-queue", action="store_true", help="without bench_queue")
+    options = a.parse_args()
+    unknown = set(options.case) - {c.name for c in CASES}
+    if unknown:
+        a.error(f"no such case: {', '.join(sorted(unknown))}")
+    if any("=" not in p for p in options.peer):
+        a.error("--peer needs NAME=COMMAND")
+    options.rounds = options.rounds or (3 if options.quick else 7)
+    return options
+
+
+def main():
+    options = read_arguments()
+    if len(os.sched_getaffinity(0)) < 2:
+        harness.fail("needs two cores: one for the proxy, one for load and pods")
+    cases = [c for c in CASES if not options.case or c.name in options.case]
+    report_machine(options)
+    sys.stdout.flush()
+    bench = Bench(options)
+    results, calls = bench.run(cases)
+    for case in cases:
+        report_case(case, results[case.name], calls)
+    Goals(results, calls).print(cases)
+    if not options.no_queue:
+        report_queue()
+    for name, text in bench.configs.items():
+        print(f"\n---- {name} ----\n{text.rstrip()}")
+    if options.json:
+        with open(options.json, "w") as f:
+            json.dump({"results": results, "system_calls": calls}, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()
