@@ -8,9 +8,9 @@
 #include "http1.h"
 #include "pod.h"
 
-#define UPSTREAM_SPANS_MAX     64
-#define UPSTREAM_MAX_IDLE      256
-#define UPSTREAM_ADDRESS_BYTES 128
+#define UPSTREAM_SPANS_MAX   64
+#define UPSTREAM_MAX_IDLE    256
+#define UPSTREAM_MAX_INTERIM 8 /* 1xx heads before an answer; a pod that sends more is broken */
 
 /* The pod's address and connections; belongs to the pod (pod->upstream). */
 struct upstream {
@@ -77,6 +77,7 @@ struct upstream_conn {
     bool reused;             /* it has served an earlier request */
     bool got_bytes;          /* of the current answer */
     bool got_head;
+    unsigned interim;  /* 1xx heads so far */
     bool answer_keeps; /* the answer allows reuse */
     bool send_broken;  /* the pod took only a part of the request: its answer may still come */
     bool head_request;

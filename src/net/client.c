@@ -279,6 +279,8 @@ static size_t client_process(struct client *c, const char *p, size_t n)
 
         if (before == CLIENT_IDLE) {
             at += http1_skip_blank(p + at, n - at);
+            if (n - at == 1 && p[at] == '\r')
+                break; /* may be half of another blank line */
             if (at < n)
                 client_start_head(c);
             continue;

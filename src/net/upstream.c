@@ -184,40 +184,51 @@ static ssize_t upstream_parse_head(struct upstream_conn *u, const char *p, size_
             u->answer_keeps = u->head->keep_alive && u->head->framing != HTTP1_UNTIL_CLOSE;
             return (ssize_t)at;
         }
+        if (++u->interim > UPSTREAM_MAX_INTERIM) {
+            upstream_fail(u, UPSTREAM_PROTOCOL, "more than 8 interim (1xx) answers");
+            return -1;
+        }
         http1_start(&u->http, HTTP1_RESPONSE, u->head, u->rules->max_head_bytes, u->head_request);
         if (at == n)
             return (ssize_t)at;
     }
 }
 
-/* Body bytes; hands them over in one call per read. False: the connection is gone from here. */
-static bool upstream_parse_body(struct upstream_conn *u, struct upstream_data *d, const char *p, size_t n)
+/* Collects content of p[*at..n) until the spans are full. False: what follows is no body. */
+static bool upstream_collect(struct upstream_conn *u, struct slice *spans, unsigned *n_spans, const char *p,
+                             size_t *at, size_t n)
+{
+    while (*at < n && !u->http.done && *n_spans < UPSTREAM_SPANS_MAX) {
+        const ssize_t used = http1_body(&u->http, p + *at, n - *at, &spans[*n_spans]);
+
+        if (used < 0)
+            return false;
+        *at += (size_t)used;
+        *n_spans += spans[*n_spans].n > 0;
+    }
+    return true;
+}
+
+/* Body bytes, handed over in one call per read; content before an error still counts. */
+static void upstream_parse_body(struct upstream_conn *u, struct upstream_data *d, const char *p, size_t n)
 {
     struct slice spans[UPSTREAM_SPANS_MAX];
     size_t at = 0;
+    bool good = true;
 
     d->spans = spans;
-    while (at < n && !u->http.done) {
-        ssize_t used;
-
+    while (good && at < n && !d->end) {
         d->n_spans = 0;
-        while (at < n && !u->http.done && d->n_spans < UPSTREAM_SPANS_MAX) {
-            used = http1_body(&u->http, p + at, n - at, &spans[d->n_spans]);
-            if (used < 0) {
-                upstream_fail(u, UPSTREAM_PROTOCOL, u->http.reason);
-                return false;
-            }
-            at += (size_t)used;
-            d->n_spans += spans[d->n_spans].n > 0;
-        }
+        good = upstream_collect(u, spans, &d->n_spans, p, &at, n);
         d->end = u->http.done;
         if (d->head != NULL || d->n_spans > 0 || d->end)
             upstream_deliver(u, d, at < n);
         d->head = NULL;
-        if (d->end || u->conn.fd < 0 || u->ops == NULL)
-            return false;
+        if (u->conn.fd < 0)
+            return; /* cancelled, or complete and closed */
     }
-    return true;
+    if (!good)
+        upstream_fail(u, UPSTREAM_PROTOCOL, u->http.reason);
 }
 
 /* p[0..n) is everything of the answer that was not used yet. */
@@ -245,7 +256,7 @@ static void upstream_use(struct upstream_conn *u, const char *p, size_t n)
             return;
         }
     }
-    (void)upstream_parse_body(u, &d, p + used, n - (size_t)used);
+    upstream_parse_body(u, &d, p + used, n - (size_t)used);
 }
 
 static void upstream_on_bytes(struct upstream_conn *u, const char *p, size_t n)
@@ -386,6 +397,7 @@ struct upstream_conn *upstream_send(struct upstream *up, const struct upstream_r
     u->head_timeout_us = r->head_timeout_us;
     u->head_request = r->head_request;
     u->got_bytes = u->got_head = u->send_broken = false;
+    u->interim = 0;
     buf_init(&u->in, r->rules->max_head_bytes + LOOP_READ_BYTES);
     u->head = mem_alloc(sizeof *u->head);
     http1_start(&u->http, HTTP1_RESPONSE, u->head, r->rules->max_head_bytes, r->head_request);

@@ -3,6 +3,7 @@
 Everything runs on 127.0.0.1. The proxy gets core 0, load and sink share core 1. Where HAProxy or nginx are not installed,
 their Debian packages are unpacked below the build directory, so that no daemon is started on this machine.
 """
+import functools
 import glob
 import json
 import os
@@ -98,6 +99,7 @@ BITS = ['He said: "that depends on the batch size".\n', "\tfor (int i = 0; i < n
         'printf("%d\\n", x); // C:\\temp\\out.txt\n', "Größe – naïve café, 你好, 🙂.\n", "| a | b |\n|---|---|\n| 1 | 2 |\n"]
 
 
+@functools.lru_cache(None)
 def text(n_bytes, seed):
     """Prose with code, quotes, line ends and a few characters beyond ASCII, as in real conversations."""
     choose = random.Random(seed)
@@ -120,7 +122,7 @@ def chat_body(n_bytes, stream=False):
     size = len(json.dumps(body)) + 20
     while size < n_bytes - 40:
         role = ["user", "assistant"][len(body["messages"]) % 2]
-        part = text(min(turn, n_bytes - size - 40), len(body["messages"]))
+        part = text(min(turn, n_bytes - size - 40), len(body["messages"]) % 100)
         body["messages"].append({"role": role, "content": part})
         size += len(json.dumps(body["messages"][-1], ensure_ascii=False).encode()) + 2
     body["model"] = MODEL
@@ -219,7 +221,7 @@ HAPROXY = """global
     log global
 {log_option}    option http-keep-alive
     option http-buffer-request
-    http-reuse always
+{stream_option}    http-reuse always
     timeout connect 5s
     timeout client 300s
     timeout server 300s
@@ -312,6 +314,8 @@ def start_haproxy(setup, logs=True, whole_bodies=False):
     more = f"    tune.bufsize {setup.body_bytes + 16384}\n" if whole_bodies else ""
     config = setup.file("haproxy.cfg", HAPROXY.format(
         port=setup.port, max_clients=MAX_STREAMS + 10, global_more=more,
+        # Without it HAProxy holds each chunk back for up to 200 ms.
+        stream_option="    option http-no-delay\n" if setup.stream else "",
         log_line="    log stdout format raw daemon\n" if logs else "", log_option="    option httplog\n" if logs else "",
         servers="\n".join(f"    server pod{i} 127.0.0.1:{p}" for i, p in enumerate(setup.pods))))
     p = Process("haproxy", [peer("haproxy"), "-f", config, "-db"], PROXY_CORE, setup.log("haproxy.log"))
@@ -321,7 +325,8 @@ def start_haproxy(setup, logs=True, whole_bodies=False):
 
 def start_nginx(setup):
     config = setup.file("nginx.conf", NGINX.format(
-        dir=setup.dir, port=setup.port, max_clients=MAX_STREAMS + 10, max_sockets=2 * MAX_STREAMS + 60,
+        # nginx closes idle connections when a sixteenth or less of worker_connections is free.
+        dir=setup.dir, port=setup.port, max_clients=MAX_STREAMS + 10, max_sockets=2 * MAX_STREAMS * 16 // 15 + 200,
         body_buffer=max(16384, setup.body_bytes + 4096), buffering="off" if setup.stream else "on",
         servers="\n".join(f"        server 127.0.0.1:{p};" for p in setup.pods)))
     p = Process("nginx", [peer("nginx"), "-c", config, "-e", setup.log("nginx-error.log")], PROXY_CORE,

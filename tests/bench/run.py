@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -20,13 +21,14 @@ REFERENCE = "haproxy"
 
 
 class Case:
-    """One load. unit: what CPU is divided by. goals: (figure, limit, relative to the reference or not)."""
+    """One load. goal: the largest ratio to HAProxy's CPU time."""
 
     def __init__(self, name, title, body_bytes=1024, mode="closed", connections=64, interval_ms=0, rate=0, goal=None,
-                 contenders=("router", "haproxy", "nginx"), active=0, n_pods=1, options=None, syscalls=False):
+                 contenders=("router", "haproxy", "nginx"), active=0, n_pods=1, options=None, syscalls=False, quick=True):
         self.name, self.title, self.body_bytes, self.mode, self.connections = name, title, body_bytes, mode, connections
         self.interval_ms, self.rate, self.goal, self.contenders = interval_ms, rate, goal, contenders
         self.active, self.n_pods, self.options, self.syscalls = active, n_pods, options or {}, syscalls
+        self.quick = quick  # part of --quick
 
     @property
     def stream(self):
@@ -48,14 +50,14 @@ CASES = [
     Case("1k-1000", "1 KB POST, 1,000 connections", connections=1000, goal=0.50),
     Case("64k", "64 KB chat body, 64 connections", body_bytes=65536, goal=0.60,
          contenders=("router", "haproxy", "haproxy-whole", "nginx")),
-    Case("1m", "1 MB chat body, 16 connections", body_bytes=1 << 20, connections=16, goal=1.0,
+    Case("1m", "1 MB chat body, 16 connections", body_bytes=1 << 20, connections=16, goal=1.0, quick=False,
          contenders=("router", "haproxy", "haproxy-whole", "nginx")),
     Case("16m", "16 MB chat body, 4 connections", body_bytes=16 << 20, connections=4, goal=1.0,
          contenders=("router", "haproxy", "haproxy-whole", "nginx")),
     Case("sse-1000", "SSE chunk of 200 B, 1,000 streams x 50 ms", mode="sse", connections=1000, interval_ms=50, goal=0.85,
          syscalls=True),
     Case("sse-9900", "SSE chunk of 200 B, 9,900 streams x 500 ms", mode="sse", connections=harness.MAX_STREAMS,
-         interval_ms=500, goal=0.85),
+         interval_ms=500, goal=0.85, quick=False),
     Case("latency", "1 KB POST at 10,000 requests/s", mode="open", connections=256, rate=10000,
          contenders=("router", "haproxy", "nginx", "direct")),
     # The same connections, the same 64 requests at the pods; behind them nothing or a queue.
@@ -82,7 +84,7 @@ def system_calls(arguments, process):
     out = process.log + ".calls"
     perf = ["perf", "stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-o", out, "-p", ",".join(map(str, pids)), "--"]
     seen = None
-    if os.path.isdir("/sys/kernel/tracing/events/raw_syscalls") and harness.shutil.which("perf"):
+    if os.path.isdir("/sys/kernel/tracing/events/raw_syscalls") and shutil.which("perf"):
         seen = harness.load(arguments, perf)
         with open(out) as f:
             counts = [line.split(",")[0] for line in f if "raw_syscalls" in line and line[0].isdigit()]
@@ -104,7 +106,6 @@ class Bench:
         self.options = options
         self.peers = dict(p.split("=", 1) for p in options.peer)
         self.bodies = {}
-        self.kept = tempfile.mkdtemp(prefix="bench-")
         self.configs = {}
 
     def setup(self, case, directory):
@@ -117,7 +118,7 @@ class Bench:
         return setup
 
     def times(self, case):
-        warmup, seconds = (0.3, 0.7) if self.options.quick else (1.0, 3.0)
+        warmup, seconds = (0.2, 0.6) if self.options.quick else (1.0, 3.0)
         if case.connections > 5000:
             warmup, seconds = warmup + 0.7, seconds + 0.5
         return ["--warmup", warmup, "--seconds", seconds]
@@ -174,7 +175,10 @@ class Bench:
             return calls / (seen["chunks"] if case.stream else seen["requests"]) if seen else None
 
     def contenders(self, case):
+        """The case's, as far as they are wanted: a quick run leaves out the variants of HAProxy."""
         names = [n for n in case.contenders if not self.options.only or n in self.options.only.split(",")]
+        if self.options.quick:
+            names = [n for n in names if not n.startswith("haproxy-") and (n != "direct" or case.rate)]
         return names + (list(self.peers) if len(case.contenders) > 1 else [])
 
     def run(self, cases):
@@ -209,7 +213,8 @@ def ratios(rounds, reference, key="cpu_us"):
 
 def spread(values):
     values = [v for v in values if v is not None]
-    return f"{min(values):.2f}-{max(values):.2f}" if values else ""
+    form = "{:.0f}-{:.0f}" if values and max(values) >= 1000 else "{:.2f}-{:.2f}"
+    return form.format(min(values), max(values)) if values else ""
 
 
 def show(value, form="{:.2f}"):
@@ -325,7 +330,7 @@ def main():
     options = read_arguments()
     if len(os.sched_getaffinity(0)) < 2:
         harness.fail("needs two cores: one for the proxy, one for load and pods")
-    cases = [c for c in CASES if not options.case or c.name in options.case]
+    cases = [c for c in CASES if c.name in options.case or not options.case and (c.quick or not options.quick)]
     report_machine(options)
     sys.stdout.flush()
     bench = Bench(options)
