@@ -20,18 +20,18 @@ struct listener {
     bool paused;
     struct wheel_timer retry; /* after EMFILE */
     int64_t complained_us;    /* the last log line about EMFILE */
-    /* Takes over the non-blocking fd. May call listener_pause. */
+    /* Takes over the non-blocking fd. May call listen_pause. */
     void (*on_accept)(struct listener *l, int fd, const struct sockaddr *from);
     void *arg;
 };
 
 /* bind_text: "" = all addresses of both families, "loopback" = 127.0.0.1 and ::1, else one address literal.
  * port 0 = any free port, the same for both families. False: *error says what failed (mem_free). */
-MUST_CHECK bool listener_open(struct listener *l, struct loop *loop, const char *bind_text, uint16_t port,
-                              char **error);
-void listener_pause(struct listener *l, bool paused);
-void listener_close(struct listener *l);
+MUST_CHECK bool listen_open(struct listener *l, struct loop *loop, const char *bind_text, uint16_t port,
+                            char **error);
+void listen_pause(struct listener *l, bool paused);
+void listen_close(struct listener *l);
 /* "127.0.0.1", "::1": an address without port. */
-void listener_address_text(const struct sockaddr *a, char out[LISTEN_TEXT_MAX]);
+void listen_address_text(const struct sockaddr *a, char out[LISTEN_TEXT_MAX]);
 
 #endif

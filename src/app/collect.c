@@ -55,8 +55,9 @@ static void collect_upstream(const struct topology_route *r)
     metrics_set(metrics_series(METRIC_ACTIVE_UPSTREAM, labels), (double)r->in_flight);
 }
 
-static void collect_pod(const struct server *s, const struct pod *p, int64_t now_us)
+static void collect_pod(const struct server *s, const struct topology_pod *t, int64_t now_us)
 {
+    const struct pod *p = t->pod;
     const struct slice name = slice_of(p->name);
     const bool seen = p->numbers.at_us != 0;
 
@@ -64,7 +65,9 @@ static void collect_pod(const struct server *s, const struct pod *p, int64_t now
     collect_set(METRIC_POD_WAITING, name, seen ? p->numbers.waiting : (double)NAN);
     collect_set(METRIC_POD_RUNNING, name, seen ? p->numbers.running : (double)NAN);
     collect_set(METRIC_POD_KV_USAGE, name, seen ? p->numbers.kv_usage : (double)NAN);
-    collect_set(METRIC_POD_STALE, name, pod_numbers_stale(p, &s->sched.admit.rules, now_us));
+    /* A pod that is not scraped has no numbers that could grow old. */
+    collect_set(METRIC_POD_STALE, name,
+                t->engine != PROMTEXT_NONE && pod_numbers_stale(p, &s->sched.admit.rules, now_us));
     collect_set(METRIC_POD_ASIDE, name, pod_is_aside(p, now_us));
 }
 
@@ -117,7 +120,7 @@ void collect_metrics(struct server *s)
         collect_upstream(t->routes[i]);
     }
     for (size_t i = 0; i < t->n_pods; i++)
-        collect_pod(s, t->pods[i]->pod, now_us);
+        collect_pod(s, t->pods[i], now_us);
     metrics_set(metrics_series(METRIC_ACTIVE_REQUESTS, NULL), (double)s->n_requests);
     metrics_set(metrics_series(METRIC_QUEUED_BYTES, NULL), (double)s->client_rules.held_bytes);
     metrics_set(metrics_series(METRIC_DOWNSTREAM_CONNECTIONS, NULL), (double)s->n_clients);

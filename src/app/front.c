@@ -158,7 +158,7 @@ static void front_on_closed(struct client *c)
     list_del(&c->link);
     s->n_clients--;
     if (!s->drain_delay_over)
-        listener_pause(&s->inference, s->n_clients >= s->max_clients);
+        listen_pause(&s->inference, s->n_clients >= s->max_clients);
     server_check_idle(s);
 }
 
@@ -172,5 +172,5 @@ void front_on_accept(struct listener *l, int fd, const struct sockaddr *from)
 
     list_push_back(&s->clients, &c->link);
     s->n_clients++;
-    listener_pause(l, s->n_clients >= s->max_clients);
+    listen_pause(l, s->n_clients >= s->max_clients);
 }

@@ -1,4 +1,4 @@
-/* Flags and exit codes: 0 = done, 1 = problems found by --check or at start, 2 = wrong use. */
+/* Flags and exit codes: 0 = done, 1 = problems found by --check or at start (unknown flags are such). */
 #include <stdio.h>
 #include <unistd.h>
 

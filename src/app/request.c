@@ -566,8 +566,6 @@ static void request_start_attempt(struct request *r, bool fresh)
 void request_client_gone(struct request *r, enum client_loss loss)
 {
     r->client = NULL;
-    if (r->state == REQUEST_QUEUED)
-        request_log_queue(r, "session boost: abandoned, the client left");
     request_finish(r, loss == CLIENT_LOSS_STALLED ? OUTCOME_CLIENT_STALLED : OUTCOME_CLIENT_GONE, NULL);
 }
 
@@ -737,7 +735,7 @@ static void request_fill_entry(const struct request *r, struct accesslog_entry *
     const bool failed = request_origin(r) != NULL;
 
     *e = (struct accesslog_entry){
-        .wall_us = clock_wall_us() - (r->end_us - r->received_us),
+        .wall_us = clock_wall_us() - (clock_mono_us() - r->received_us),
         .method = slice_of(r->method),
         .path = headers_path(slice_of(r->target)),
         .protocol = r->minor == 0 ? SLICE("HTTP/1.0") : SLICE("HTTP/1.1"),
@@ -838,6 +836,8 @@ static void request_let_go(struct request *r)
     if (r->state == REQUEST_QUEUED && r->admit.queue.where != BOOSTQ_OUT) {
         sched_cancel(&r->server->sched, r->route->model, &r->admit);
         request_left_queue(r);
+        request_log_queue(r, r->outcome == OUTCOME_SHUTDOWN ? "session boost: abandoned, the router stops"
+                                                            : "session boost: abandoned, the client left");
     }
     if (r->upstream != NULL)
         upstream_cancel(r->upstream);

@@ -157,7 +157,7 @@ void server_check_idle(struct server *s)
 static void server_end_delay(struct server *s)
 {
     s->drain_delay_over = true;
-    listener_close(&s->inference);
+    listen_close(&s->inference);
     s->client_rules.closing = true;
     server_close_idle_clients(s);
     loop_timer_set(s->loop, &s->drain_timer, loop_now_us(s->loop) + s->config->drain_timeout_us);
@@ -251,7 +251,7 @@ static bool server_listen(struct server *s, struct listener *l, const char *what
 
     l->on_accept = on_accept;
     l->arg = s;
-    if (!listener_open(l, s->loop, bind, (uint16_t)port, &error)) {
+    if (!listen_open(l, s->loop, bind, (uint16_t)port, &error)) {
         log_error("cannot start", LOG_STR("listener", what), LOG_STR("error", error));
         mem_free(error);
         return false;
@@ -336,9 +336,9 @@ static void server_close_clients(struct list *clients)
 void server_free(struct server *s)
 {
     if (s->loop != NULL) {
-        listener_close(&s->inference);
-        listener_close(&s->metrics);
-        listener_close(&s->debug);
+        listen_close(&s->inference);
+        listen_close(&s->metrics);
+        listen_close(&s->debug);
         server_close_clients(&s->clients);
         server_close_clients(&s->admin_clients);
         loop_timer_cancel(s->loop, &s->drain_timer);

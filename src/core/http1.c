@@ -480,6 +480,19 @@ static ssize_t http1_finish_head(struct http1 *h, size_t n)
     return (ssize_t)n;
 }
 
+/* The line never ended; what there is of it is kept for the log. */
+static ssize_t http1_target_too_long(struct http1 *h, const char *base, size_t n)
+{
+    const char *space = memchr(base, ' ', n);
+
+    if (space != NULL) {
+        h->head->method_n = (uint32_t)(space - base);
+        h->head->target = h->head->method_n + 1;
+        h->head->target_n = (uint32_t)n - h->head->target;
+    }
+    return http1_fail(h, HTTP1_TARGET_TOO_LONG, "the request line is longer than the limit for a head");
+}
+
 ssize_t http1_head(struct http1 *h, const char *base, size_t have)
 {
     size_t end = have < h->max_head_bytes ? have : h->max_head_bytes;
@@ -493,7 +506,7 @@ ssize_t http1_head(struct http1 *h, const char *base, size_t have)
     if (n < 0 || have < h->max_head_bytes)
         return n;
     if (h->kind == HTTP1_REQUEST && h->line == 0)
-        return http1_fail(h, HTTP1_TARGET_TOO_LONG, "the request line is longer than the limit for a head");
+        return http1_target_too_long(h, base, end);
     return http1_fail(h, HTTP1_HEAD_TOO_LARGE, "the head is larger than the limit");
 }
 

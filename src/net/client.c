@@ -572,7 +572,7 @@ struct client *client_new(struct loop *l, int fd, const struct sockaddr *from, s
     buf_init(&c->in, rules->max_head_bytes + 2 * LOOP_READ_BYTES);
     wheel_timer_init(&c->timer, client_on_timer);
     loop_task_init(&c->next, client_on_next);
-    listener_address_text(from, c->address);
+    listen_address_text(from, c->address);
     conn_want_read(&c->conn, true);
     client_arm(c, rules->idle_timeout_us);
     return c;

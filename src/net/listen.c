@@ -17,7 +17,7 @@ union listen_address {
     struct sockaddr_in6 v6;
 };
 
-static void listener_enable(struct listener *l, bool on)
+static void listen_enable(struct listener *l, bool on)
 {
     for (size_t i = 0; i < l->n; i++) {
         if (on)
@@ -27,21 +27,21 @@ static void listener_enable(struct listener *l, bool on)
     }
 }
 
-static void listener_on_retry(struct wheel_timer *t)
+static void listen_on_retry(struct wheel_timer *t)
 {
     struct listener *l = CONTAINER_OF(t, struct listener, retry);
 
     if (!l->paused)
-        listener_enable(l, true);
+        listen_enable(l, true);
 }
 
 /* Out of descriptors or memory: the waiting connection stays in the backlog; a short rest instead of a busy
  * loop. */
-static void listener_rest(struct listener *l, int error)
+static void listen_rest(struct listener *l, int error)
 {
     const int64_t now_us = loop_now_us(l->loop);
 
-    listener_enable(l, false);
+    listen_enable(l, false);
     loop_timer_set(l->loop, &l->retry, now_us + LISTEN_RETRY_US);
     if (l->complained_us != 0 && now_us - l->complained_us < US_PER_S)
         return;
@@ -50,7 +50,7 @@ static void listener_rest(struct listener *l, int error)
              LOG_INT("port", l->port));
 }
 
-static void listener_on_ready(evutil_socket_t fd, short what, void *arg)
+static void listen_on_ready(evutil_socket_t fd, short what, void *arg)
 {
     struct listener *l = arg;
 
@@ -63,7 +63,7 @@ static void listener_on_ready(evutil_socket_t fd, short what, void *arg)
         if (got >= 0) {
             l->on_accept(l, got, &from.any);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            listener_rest(l, errno);
+            listen_rest(l, errno);
             return;
         } else if (errno != ECONNABORTED && errno != EINTR) {
             return;
@@ -71,7 +71,7 @@ static void listener_on_ready(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-static bool listener_parse(const char *text, uint16_t port, union listen_address *a, socklen_t *n)
+static bool listen_parse(const char *text, uint16_t port, union listen_address *a, socklen_t *n)
 {
     memset(a, 0, sizeof *a);
     if (inet_pton(AF_INET, text, &a->v4.sin_addr) == 1) {
@@ -90,13 +90,13 @@ static bool listener_parse(const char *text, uint16_t port, union listen_address
 }
 
 /* 0, or an errno; *port is filled in when it was 0. */
-static int listener_socket(struct listener *l, const char *text, uint16_t *port)
+static int listen_socket(struct listener *l, const char *text, uint16_t *port)
 {
     union listen_address a;
     socklen_t n;
     int fd, one = 1, error;
 
-    if (!listener_parse(text, *port, &a, &n))
+    if (!listen_parse(text, *port, &a, &n))
         return EINVAL;
     fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -110,15 +110,15 @@ static int listener_socket(struct listener *l, const char *text, uint16_t *port)
         return error;
     }
     *port = ntohs(a.any.sa_family == AF_INET ? a.v4.sin_port : a.v6.sin6_port);
-    l->events[l->n] = event_new(l->loop->base, fd, EV_READ | EV_PERSIST, listener_on_ready, l);
+    l->events[l->n] = event_new(l->loop->base, fd, EV_READ | EV_PERSIST, listen_on_ready, l);
     l->fds[l->n++] = fd;
     return 0;
 }
 
-static int listener_open_both(struct listener *l, const char *v4, const char *v6, uint16_t *port)
+static int listen_open_both(struct listener *l, const char *v4, const char *v6, uint16_t *port)
 {
-    const int error = listener_socket(l, v4, port);
-    const int error6 = listener_socket(l, v6, port);
+    const int error = listen_socket(l, v4, port);
+    const int error6 = listen_socket(l, v6, port);
 
     /* A machine without IPv6 is normal; a port that is taken in one family only is not. */
     if (error6 == EADDRINUSE)
@@ -126,50 +126,50 @@ static int listener_open_both(struct listener *l, const char *v4, const char *v6
     return l->n > 0 ? 0 : error;
 }
 
-static int listener_open_text(struct listener *l, const char *text)
+static int listen_open_text(struct listener *l, const char *text)
 {
     if (text[0] == '\0')
-        return listener_open_both(l, "0.0.0.0", "::", &l->port);
+        return listen_open_both(l, "0.0.0.0", "::", &l->port);
     if (strcmp(text, "loopback") == 0)
-        return listener_open_both(l, "127.0.0.1", "::1", &l->port);
-    return listener_socket(l, text, &l->port);
+        return listen_open_both(l, "127.0.0.1", "::1", &l->port);
+    return listen_socket(l, text, &l->port);
 }
 
-bool listener_open(struct listener *l, struct loop *loop, const char *bind_text, uint16_t port, char **error)
+bool listen_open(struct listener *l, struct loop *loop, const char *bind_text, uint16_t port, char **error)
 {
     int failed = EADDRINUSE;
 
     l->loop = loop;
     l->paused = false;
     l->complained_us = 0;
-    wheel_timer_init(&l->retry, listener_on_retry);
+    wheel_timer_init(&l->retry, listen_on_retry);
     /* A free port of one family may be taken in the other: then another one is tried. */
     for (int tries = port == 0 ? 8 : 1; failed == EADDRINUSE && tries > 0; tries--) {
-        listener_close(l);
+        listen_close(l);
         l->port = port;
-        failed = listener_open_text(l, bind_text);
+        failed = listen_open_text(l, bind_text);
     }
     if (failed != 0) {
         *error =
             mem_printf("cannot listen on %s port %u: %s", bind_text[0] == '\0' ? "all addresses" : bind_text,
                        (unsigned)port, failed == EINVAL ? "not an IP address" : strerror(failed));
-        listener_close(l);
+        listen_close(l);
         return false;
     }
-    listener_enable(l, true);
+    listen_enable(l, true);
     return true;
 }
 
-void listener_pause(struct listener *l, bool paused)
+void listen_pause(struct listener *l, bool paused)
 {
     if (paused == l->paused)
         return;
     l->paused = paused;
     loop_timer_cancel(l->loop, &l->retry);
-    listener_enable(l, !paused);
+    listen_enable(l, !paused);
 }
 
-void listener_close(struct listener *l)
+void listen_close(struct listener *l)
 {
     if (l->loop != NULL)
         loop_timer_cancel(l->loop, &l->retry);
@@ -180,7 +180,7 @@ void listener_close(struct listener *l)
     l->n = 0;
 }
 
-void listener_address_text(const struct sockaddr *a, char out[LISTEN_TEXT_MAX])
+void listen_address_text(const struct sockaddr *a, char out[LISTEN_TEXT_MAX])
 {
     const union listen_address *u = (const void *)a;
 

@@ -256,6 +256,11 @@ class Router:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        for c in self.clients:
+            c.close()
+        for lines in (self.stdout, self.stderr):
+            lines.join(DEADLINE)
+            lines.stream.close()
 
 
 class Sim:
@@ -289,3 +294,5 @@ class Sim:
     def stop(self):
         self.process.terminate()
         self.process.wait(DEADLINE)
+        self.out.join(DEADLINE)
+        self.process.stdout.close()

@@ -142,6 +142,17 @@ class Request:
         return self.gone_at
 
 
+def readable(*socks):
+    """Waits for the first of them to be readable (or closed by the other side). Poll, since select ends at 1024."""
+    poller = select.poll()
+    for s in socks:
+        if s.fileno() < 0:
+            raise EOFError  # closed on our side
+        poller.register(s, select.POLLIN)
+    ready = {fd for fd, _ in poller.poll()}
+    return [s for s in socks if s.fileno() in ready]
+
+
 class Connection(threading.Thread):
     def __init__(self, pod, sock, number):
         super().__init__(daemon=True)
@@ -221,7 +232,7 @@ class Connection(threading.Thread):
                     self._serve(head, body)
                 if self.close_after:
                     self.drop(rst=False)
-        except (EOFError, OSError, ValueError):
+        except (EOFError, OSError):
             pass  # over, from one side or the other
         except Exception as e:  # a broken test script must not hang its test
             self.pod.errors.append(e)
@@ -246,16 +257,15 @@ class Connection(threading.Thread):
     def _watch(self, r):
         """While the test decides: notices the router leaving."""
         while not r.finished.is_set():
-            try:
-                ready = select.select([self.sock, self._wake_r], [], [])[0]
-            except ValueError:  # the test closed it
-                return
+            ready = readable(self.sock, self._wake_r)
             if r.ending:
                 r.finished.wait(DEADLINE)
                 return
             if self._wake_r in ready:
                 self._wake_r.recv(4096)
                 continue
+            if not self.open:
+                return
             if self._recv():
                 self.pipelined = True
                 self.pod.errors.append(AssertionError("the router sent bytes before the answer was complete"))
@@ -330,7 +340,7 @@ class Pod:
 
     def _on_idle(self, conn):
         if not conn.buf:
-            select.select([conn.sock], [], [])
+            readable(conn.sock)
         return self.close_reused is None or not self.close_reused(conn)
 
     def _new_request(self, conn, head, body, nth):

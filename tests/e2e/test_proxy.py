@@ -204,7 +204,7 @@ def test_forwarded_fields(router, pod):
 UUID4 = re.compile(r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
 
 
-@pytest.mark.parametrize("given", ["abc", "a" * 128, "x/y:z=!#$%&()*+-.^_`|~;<>?@[]{}\\"])
+@pytest.mark.parametrize("given", ["abc", "a" * 128, "x/y:z=!#$%&()*+-.^_|~;<>?@[]{}\\"])
 def test_good_request_id_is_kept(router, pod, given):
     got, r = exchange(router, pod, body={"model": "m"}, headers=[("X-Request-ID", given)])
     assert got.header("X-Request-ID") == given == r.header("X-Request-ID")
