@@ -60,7 +60,7 @@ c_files      = $(call src_of,include/*.h src/*/*.c src/*/*.h tests/unit/*.[ch] t
 router := $(BUILD)/kthena-router
 sim    := $(BUILD)/vllm-sim
 
-.PHONY: all router sim unit fuzz-bins bench test check lint generated generate demo fuzz fuzz-run format install clean help \
+.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-profile test check mutants lint generated generate demo fuzz fuzz-run format install clean help \
         deps deps-demo deps-test FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -74,8 +74,10 @@ help:
 	@echo 'make demo        two simulated pods, the router and a conversation; ONCE=1 exits afterwards'
 	@echo 'make test        unit tests, fuzz corpora, end-to-end tests'
 	@echo 'make check       test + lint + generated files; "make generate" renews those'
+	@echo 'make mutants     breaks one rule at a time and demands that a test notices'
 	@echo 'make fuzz S=60   each fuzzer for S seconds (clang)'
-	@echo 'make bench       the load programs, in $(BUILD)/bench'
+	@echo 'make bench       beside HAProxy and nginx, 20 minutes; QUICK=1: 2 minutes; ARGS=--help: cases, --peer, ...'
+	@echo 'make bench-gates instructions and system calls per request and chunk; bench-profile: by function'
 	@echo 'make format      clang-format on all sources'
 	@echo 'make deps        install the missing Debian or Ubuntu packages (deps-test: those of the tests too)'
 	@echo 'make install     DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)'
@@ -146,9 +148,9 @@ $(router): $(router_objs) $(LLHTTP_OBJS)
 	$(Q)$(CC) $(link_flags) -o $@ $^ $(EVENT_LIBS) $(CURL_LIBS) $(CORE_LIBS)
 
 # The simulated pod shares no code with the router.
-$(sim): $(sim_objs) $(LLHTTP_OBJS)
+$(sim): $(sim_objs)
 	$(call say,LINK)
-	$(Q)$(CC) $(link_flags) -o $@ $^ $(EVENT_LIBS) $(CJSON_LIBS)
+	$(Q)$(CC) $(link_flags) -o $@ $^ $(CJSON_LIBS)
 
 # Tests of base see base alone, tests of core see base and core: a call upwards is a link error.
 $(base_tests): $(BUILD)/unit/%: $(BUILD)/obj/tests/unit/%.o $(base_objs)
@@ -181,7 +183,7 @@ $(call objs_of,$(call src_of,tests/unit/*.c)): | deps-test
 
 unit: $(unit_bins)
 fuzz-bins: $(fuzz_bins)
-bench: all $(bench_bins)
+bench-bins: $(bench_bins)
 
 test_env = ROUTER_BIN=$(abspath $(router)) VLLM_SIM=$(abspath $(sim)) PYTHONDONTWRITEBYTECODE=1
 
@@ -201,6 +203,10 @@ lint: | deps-test
 	exit $$status
 lint: $(router_objs)
 
+# Breaks one rule at a time in a copy of the tree; each break has to be caught by a test. Takes minutes.
+mutants: | deps-test
+	$(Q)$(PYTHON) -B tests/mutants/run
+
 # Both files are printed by the binary from its one table of options.
 generated: $(router)
 	$(Q)$(router) --print-example | diff -u config/router.ini.example - >&2 || { echo 'config/router.ini.example is out of date: run "make generate"' >&2; exit 1; }
@@ -209,6 +215,17 @@ generated: $(router)
 generate: $(router)
 	$(Q)$(router) --print-example >config/router.ini.example
 	$(Q)$(router) --print-options-doc >config/OPTIONS.md
+
+bench_env = BENCH_BUILD=$(abspath $(BUILD)) PYTHONDONTWRITEBYTECODE=1
+
+bench: all bench-bins
+	$(Q)$(bench_env) $(PYTHON) tests/bench/run.py $(if $(QUICK),--quick) $(ARGS)
+
+bench-gates: $(router) $(BUILD)/bench/load $(BUILD)/bench/sink
+	$(Q)$(bench_env) $(PYTHON) tests/bench/gates.py
+
+bench-profile: $(router) $(BUILD)/bench/load $(BUILD)/bench/sink
+	$(Q)$(bench_env) $(PYTHON) tests/bench/profile.py $(ARGS)
 
 demo: all | deps-demo
 	$(Q)$(test_env) $(PYTHON) tests/demo/demo.py $(if $(ONCE),--once)

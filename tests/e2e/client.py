@@ -42,7 +42,7 @@ class Response:
             name, colon, value = line.decode("latin-1").partition(":")
             assert colon and name and name == name.strip(), raw
             self.fields.append((name, value.strip()))
-        self.body = b""
+        self.body = bytearray()
         self.chunks = []  # (monotonic time, bytes) as they came off the socket
         self.clean = None  # the body ended as its framing says
         self.at = time.monotonic()
@@ -212,6 +212,7 @@ class Client:
     def body(self, r):
         for _ in self.pieces(r):
             pass
+        r.body = bytes(r.body)
         return r
 
     def read_until(self, r, text, pieces=None):

@@ -105,14 +105,18 @@ def test_queue_bytes(start):
     assert router.metric("kthena_router_queued_bytes") >= 10000
     second = router.client()
     second.request(body=sized_body(10000))
-    check_error(second.answer(), 429, "queue_bytes_full", "rate_limit_error", retry_after=True)
+    refused = second.answer()
+    check_error(refused, 429, "queue_bytes_full", "rate_limit_error", retry_after=True)
+    assert refused.header("Connection") == "close"  # its body was not read
+    assert second.wait_closed() == b""
     held.reply()
     pod.next().reply()
     assert running.answer().status == first.answer().status == 200
     assert router.metric("kthena_router_queued_bytes") == 0
-    second.request(body=sized_body(10000))
+    again = router.client()
+    again.request(body=sized_body(10000))
     pod.next().reply()
-    assert second.answer().status == 200
+    assert again.answer().status == 200
 
 
 def test_queue_full_counts_waiting_requests_only(start):

@@ -415,7 +415,7 @@ def test_large_answer_does_not_grow_the_router(start):
     digest, peak = hashlib.sha256(), before
     for i, piece in enumerate(c.pieces(r)):
         digest.update(piece)
-        r.body, r.chunks = b"", []
+        r.body, r.chunks = bytearray(), []
         if i % 32 == 0:
             peak = max(peak, router.rss_bytes())
     want = hashlib.sha256()
@@ -453,7 +453,7 @@ def test_slow_reader_holds_the_pod_back(start):
     total = len(r.body)
     for p in pieces:
         total += len(p)
-        r.body, r.chunks = b"", []
+        r.body, r.chunks = bytearray(), []
     assert total == len(block) * 1600 and r.clean
 
 
