@@ -52,14 +52,19 @@ MUST_CHECK bool openai_error_event(struct buf *out, bool inside_event, struct sl
  * order given. */
 MUST_CHECK bool openai_model_list(struct buf *out, const struct slice *names, size_t n);
 
-/* Follows an event stream's bytes in passing, any split. Starts zeroed. Lines end with LF, CR LF or CR. */
+#define OPENAI_SSE_TAIL 64
+
+/* Remembers the end of an event stream: all that is asked of it is how it ended. Starts zeroed. */
 struct openai_sse {
-    char line[16];     /* start of the current line */
-    uint32_t line_n;   /* its length so far, at most sizeof(line) */
-    bool done;         /* the last data line, finished or not, is "data: [DONE]" (space optional) */
-    bool inside_event; /* bytes came after the last blank line */
-    bool last_cr;
+    char tail[OPENAI_SSE_TAIL]; /* the last bytes of the stream */
+    uint32_t n;                 /* of them in use */
+    bool cut;                   /* there were more */
 };
+/* Any split of the bytes. Costs the same for every size. */
 void openai_sse_feed(struct openai_sse *s, struct slice bytes);
+/* The last data line, finished or not, is "data: [DONE]" (space optional). What follows it must fit into the tail. */
+bool openai_sse_done(const struct openai_sse *s);
+/* Bytes came after the last blank line. Lines end with LF, CR LF or CR. */
+bool openai_sse_inside_event(const struct openai_sse *s);
 
 #endif

@@ -7,6 +7,7 @@
 #include "discover.h"
 #include "metrics.h"
 #include "model.h"
+#include "outcome.h"
 #include "sched.h"
 #include "scrape.h"
 #include "upstream.h"
@@ -20,6 +21,16 @@ struct topology_server {
     struct topology_pod **pods;
     size_t n_pods;
     bool kept; /* during a reload: the new configuration has it too */
+};
+
+#define TOPOLOGY_MAX_SERIES 16
+
+/* The series that a request of a route counts in when it ends in this way. */
+struct topology_series {
+    const char *path; /* label, from a fixed table */
+    unsigned status;
+    enum outcome outcome;
+    struct metrics_series *requests, *duration, *prefill, *decode;
 };
 
 /* A public model name in force. Lives until the last request that names it ends, also when a reload removed
@@ -36,6 +47,8 @@ struct topology_route {
     size_t in_flight;       /* its requests that have a slot on a pod */
     int64_t recent_wait_us; /* moving average of queue waits, for Retry-After */
     struct metrics_series *active_downstream, *queue_duration, *overtakes, *ttft[2];
+    struct topology_series series[TOPOLOGY_MAX_SERIES]; /* used so far; emptied when a reload changes the labels */
+    size_t n_series;
 };
 
 struct topology_pod {
@@ -70,6 +83,8 @@ void topology_apply(struct topology *t, const struct config *c);
 void topology_free(struct topology *t);
 /* The route of a public model name, or NULL. */
 struct topology_route *topology_find(const struct topology *t, struct slice model);
+/* What the route's pods call the model. */
+const char *topology_upstream_model(const struct topology_route *r);
 struct topology_route *topology_ref(struct topology_route *r);
 void topology_unref(struct topology *t, struct topology_route *r);
 /* Discovery has answered for every server. */

@@ -115,22 +115,35 @@ static const char *request_why_unsupported(const struct http1_head *head)
     return NULL;
 }
 
+/* Copies s, terminated, to *at and moves *at behind it. */
+static const char *request_put_text(char **at, struct slice s)
+{
+    char *text = *at;
+
+    if (s.n > 0)
+        memcpy(text, s.p, s.n);
+    text[s.n] = '\0';
+    *at += s.n + 1;
+    return text;
+}
+
 /* head: as far as it was read; NULL when nothing of it is known. */
 static void request_copy_head(struct request *r, const struct http1_head *head)
 {
     const struct slice none = {NULL, 0};
     const bool line = head != NULL && head->target_n > 0;
-    char id[HEADERS_REQUEST_ID_MAX + 1];
-    const size_t id_n = headers_request_id(line ? http1_find(head, HEADER_X_REQUEST_ID) : none, id);
+    const struct slice method = line ? http1_method(head) : none, target = line ? http1_target(head) : none;
     const struct slice session = line ? request_session(r->server->config, head) : none;
+    char id[HEADERS_REQUEST_ID_MAX + 1], *at;
+    const size_t id_n = headers_request_id(line ? http1_find(head, HEADER_X_REQUEST_ID) : none, id);
 
-    r->id = mem_dup_slice((struct slice){id, id_n});
-    r->method = mem_dup_slice(line ? http1_method(head) : none);
-    r->target = mem_dup_slice(line ? http1_target(head) : none);
+    at = r->text = mem_alloc(id_n + method.n + target.n + session.n + 4);
+    r->id = request_put_text(&at, (struct slice){id, id_n});
+    r->method = request_put_text(&at, method);
+    r->target = request_put_text(&at, target);
+    r->admit.queue.session = (struct slice){request_put_text(&at, session), session.n};
     r->minor = line ? head->minor : 1;
     r->head_only = strcmp(r->method, "HEAD") == 0;
-    r->session = mem_dup_slice(session);
-    r->admit.queue.session = slice_of(r->session);
 }
 
 struct request *request_new(struct server *s, struct client *c)
@@ -422,7 +435,7 @@ static bool request_answer_head(struct request *r, const struct http1_head *head
 /* Is the answer whole? Until-close framing cannot tell, but an event stream ends with [DONE]. */
 static bool request_is_whole(const struct request *r)
 {
-    return !(r->until_close && r->event_stream) || r->sse.done;
+    return !(r->until_close && r->event_stream) || openai_sse_done(&r->sse);
 }
 
 /* The turn is complete: the session's next turn is boosted from now on, before the client sees the last byte
@@ -620,7 +633,7 @@ static bool request_answer_broken(struct request *r)
     if (!r->event_stream || info->type == NULL)
         return true;
     buf_init(&event, REQUEST_ERROR_BODY_MAX);
-    if (openai_error_event(&event, r->sse.inside_event, slice_of(request_message(r)), info->type,
+    if (openai_error_event(&event, openai_sse_inside_event(&r->sse), slice_of(request_message(r)), info->type,
                            info->name)) {
         const struct slice span = buf_slice(&event);
 
@@ -667,40 +680,65 @@ static const char *request_path_label(struct slice path)
     return "other";
 }
 
-static void request_count(const struct request *r)
+/* The series of a finished request. Looking them up costs more than counting, so a route keeps those it has used. */
+static struct topology_series request_series(const struct request *r, const char *path)
 {
     const struct topology_route *route = r->route;
     const char *model = route != NULL ? route->model_name : "unknown";
-    const char *path = request_path_label(headers_path(slice_of(r->target)));
-    const char *upstream_model =
-        route != NULL && route->upstream_model != NULL ? route->upstream_model : model;
-    const int64_t end_us = r->end_us;
-    char status[12];
-
-    snprintf(status, sizeof status, "%u", r->status != 0 ? r->status : outcome_info(r->outcome)->status);
-    if (route == NULL)
-        upstream_model = "none";
+    const char *pods_model = route != NULL ? topology_upstream_model(route) : "none";
+    const unsigned status = r->status != 0 ? r->status : outcome_info(r->outcome)->status;
+    char status_text[12];
+    const int status_n = snprintf(status_text, sizeof status_text, "%u", status);
     const struct slice labels[] = {slice_of(model),
                                    slice_of(path),
-                                   slice_of(status),
+                                   {status_text, (size_t)status_n},
                                    slice_of(outcome_info(r->outcome)->name),
                                    slice_of(route != NULL ? route->name : "none"),
                                    slice_of(route != NULL ? "model_server" : "unresolved"),
                                    slice_of(route != NULL ? route->server_name : "none"),
-                                   slice_of(upstream_model)};
-    const struct slice duration[] = {labels[0], labels[1], labels[2], labels[4],
-                                     labels[5], labels[6], labels[7]};
+                                   slice_of(pods_model)};
+    const struct slice duration[] = {labels[0], labels[1], labels[2], labels[4], labels[5], labels[6], labels[7]};
 
-    metrics_add(metrics_series(METRIC_REQUESTS, labels), 1);
-    metrics_observe(metrics_series(METRIC_REQUEST_DURATION, duration),
-                    request_seconds(end_us - r->received_us));
-    if (r->first_byte_us == 0 || route == NULL)
+    return (struct topology_series){
+        .path = path,
+        .status = r->status,
+        .outcome = r->outcome,
+        .requests = metrics_series(METRIC_REQUESTS, labels),
+        .duration = metrics_series(METRIC_REQUEST_DURATION, duration),
+        .prefill = route != NULL ? metrics_series(METRIC_PREFILL_DURATION, labels) : NULL,
+        .decode = route != NULL ? metrics_series(METRIC_DECODE_DURATION, labels) : NULL,
+    };
+}
+
+static struct topology_series request_find_series(const struct request *r)
+{
+    const char *path = request_path_label(headers_path(slice_of(r->target)));
+    struct topology_route *route = r->route;
+    struct topology_series found;
+
+    for (size_t i = 0; route != NULL && i < route->n_series; i++) {
+        const struct topology_series *s = &route->series[i];
+
+        if (s->path == path && s->status == r->status && s->outcome == r->outcome)
+            return *s;
+    }
+    found = request_series(r, path);
+    if (route != NULL && route->n_series < TOPOLOGY_MAX_SERIES)
+        route->series[route->n_series++] = found;
+    return found;
+}
+
+static void request_count(const struct request *r)
+{
+    const struct topology_series s = request_find_series(r);
+
+    metrics_add(s.requests, 1);
+    metrics_observe(s.duration, request_seconds(r->end_us - r->received_us));
+    if (r->first_byte_us == 0 || r->route == NULL)
         return;
-    metrics_observe(metrics_series(METRIC_PREFILL_DURATION, labels),
-                    request_seconds(r->first_byte_us - r->sent_us));
-    metrics_observe(metrics_series(METRIC_DECODE_DURATION, labels),
-                    request_seconds(end_us - r->first_byte_us));
-    metrics_observe(route->ttft[r->admit.queue.boosted], request_seconds(r->first_byte_us - r->received_us));
+    metrics_observe(s.prefill, request_seconds(r->first_byte_us - r->sent_us));
+    metrics_observe(s.decode, request_seconds(r->end_us - r->first_byte_us));
+    metrics_observe(r->route->ttft[r->admit.queue.boosted], request_seconds(r->first_byte_us - r->received_us));
 }
 
 static const char *request_origin(const struct request *r)
@@ -767,7 +805,7 @@ static void request_fill_entry(const struct request *r, struct accesslog_entry *
         e->model_server = e->backend_name = slice_of(route->server_name);
         e->backend_type = "model_server";
         e->upstream_model =
-            slice_of(route->upstream_model != NULL ? route->upstream_model : route->model_name);
+            slice_of(topology_upstream_model(route));
         e->selected_pod = slice_of(r->pod != NULL ? r->pod->name : NULL);
     }
 }
@@ -795,10 +833,7 @@ static void request_free(struct loop_grave *g)
 {
     struct request *r = CONTAINER_OF(g, struct request, grave);
 
-    mem_free(r->id);
-    mem_free(r->method);
-    mem_free(r->target);
-    mem_free(r->session);
+    mem_free(r->text);
     mem_free(r->model_name);
     mem_free(r);
 }

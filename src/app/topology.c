@@ -347,6 +347,7 @@ static void topology_apply_route(struct topology *t, const struct config *c, con
     else
         boostq_set_rules(&r->model->q, rules);
     r->kept = true;
+    r->n_series = 0;
     r->server = topology_find_server(t, server->name);
     topology_set_text(&r->name, spec->name);
     topology_set_text(&r->server_name, server->name);
@@ -355,6 +356,11 @@ static void topology_apply_route(struct topology *t, const struct config *c, con
     r->upstream_value = topology_json_string(server->model);
     r->timeout_us = server->timeout_us > 0 ? server->timeout_us : c->upstream_header_timeout_us;
     topology_route_pods(t, r);
+}
+
+const char *topology_upstream_model(const struct topology_route *r)
+{
+    return r->upstream_model != NULL ? r->upstream_model : r->model_name;
 }
 
 struct topology_route *topology_ref(struct topology_route *r)
@@ -375,7 +381,7 @@ static void topology_drop_series(const struct topology *t, const struct topology
     const struct slice model = slice_of(r->model_name);
     const struct slice upstream[] = {slice_of(r->server_name), slice_of(r->name), SLICE("model_server"),
                                      slice_of(r->server_name),
-                                     slice_of(r->upstream_model != NULL ? r->upstream_model : r->model_name)};
+                                     slice_of(topology_upstream_model(r))};
 
     if (topology_find(t, model) != NULL)
         return;

@@ -7,6 +7,7 @@
  * is accepted here read by llhttp too. */
 #include "http1.h"
 #include "headers.h"
+#include "mem.h"
 
 #include <assert.h>
 #ifdef __SSE2__
@@ -30,6 +31,24 @@ static const bool http1_token[256] = {
 
 /* Each option of Connection is looked for among all fields, so their number is kept small. */
 #define HTTP1_MAX_OPTIONS 32
+
+#define HTTP1_SPARE_HEADS 4
+
+static struct http1_head *http1_spare[HTTP1_SPARE_HEADS];
+static size_t http1_n_spare;
+
+struct http1_head *http1_head_new(void)
+{
+    return http1_n_spare > 0 ? http1_spare[--http1_n_spare] : mem_alloc(sizeof(struct http1_head));
+}
+
+void http1_head_free(struct http1_head *h)
+{
+    if (h != NULL && http1_n_spare < HTTP1_SPARE_HEADS)
+        http1_spare[http1_n_spare++] = h;
+    else
+        mem_free(h);
+}
 
 static ssize_t http1_fail(struct http1 *h, enum http1_error error, const char *reason)
 {
@@ -640,11 +659,34 @@ static size_t http1_take(struct http1 *h, const char *data, size_t n, struct sli
     return n;
 }
 
+/* The usual case: a whole chunk, size line and end included, at the start of data. Returns its length, or 0 when it is anything
+ * else, which the steps above look at byte by byte. */
+static size_t http1_whole_chunk(const char *data, size_t n, struct slice *span)
+{
+    size_t size = 0, at = 0;
+    int digit;
+
+    while (at < 7 && at + 2 < n && (digit = http1_hex(data[at])) >= 0) {
+        size = size << 4 | (size_t)digit;
+        at++;
+    }
+    if (size == 0 || at + size + 4 > n || memcmp(data + at, "\r\n", 2) != 0 ||
+        memcmp(data + at + 2 + size, "\r\n", 2) != 0)
+        return 0;
+    *span = (struct slice){data + at + 2, size};
+    return at + size + 4;
+}
+
 /* One run of content with all that surrounds it. */
 static ssize_t http1_chunked(struct http1 *h, const char *data, size_t n, struct slice *span)
 {
     size_t at = 0;
 
+    if (h->chunk_state == HTTP1_CHUNK_SIZE && h->chunk_digits == 0) {
+        at = http1_whole_chunk(data, n, span);
+        if (at > 0)
+            return (ssize_t)at;
+    }
     while (at < n && !h->done) {
         const char *reason;
 

@@ -782,62 +782,69 @@ bool openai_model_list(struct buf *out, const struct slice *names, size_t n)
 
 /* ---- event streams ---- */
 
-/* Looks at the line so far; only a data line changes what we know. */
-static void openai_sse_judge(struct openai_sse *s)
-{
-    struct slice line = {s->line, s->line_n};
-
-    if (slice_starts(line, SLICE("data:")))
-        s->done = slice_eq(line, SLICE("data: [DONE]")) || slice_eq(line, SLICE("data:[DONE]"));
-}
-
-static void openai_sse_text(struct openai_sse *s, struct slice text)
-{
-    size_t room = sizeof(s->line) - s->line_n;
-    size_t n = text.n < room ? text.n : room;
-
-    if (text.n == 0)
-        return;
-    memcpy(s->line + s->line_n, text.p, n);
-    s->line_n += (uint32_t)n;
-    s->inside_event = true;
-    openai_sse_judge(s);
-}
-
-/* Where the line that starts at `at` ends: at LF, CR or the end of the bytes. *lf is the first LF that is not
- * before it and is kept between lines, so that bytes full of CRs take no longer than others. */
-static size_t openai_sse_line_end(struct slice bytes, size_t at, size_t *lf)
-{
-    const char *found;
-
-    if (*lf < at || *lf == SIZE_MAX) {
-        found = memchr(bytes.p + at, '\n', bytes.n - at);
-        *lf = found != NULL ? (size_t)(found - bytes.p) : bytes.n;
-    }
-    found = memchr(bytes.p + at, '\r', *lf - at);
-    return found != NULL ? (size_t)(found - bytes.p) : *lf;
-}
-
 void openai_sse_feed(struct openai_sse *s, struct slice bytes)
 {
-    size_t lf = SIZE_MAX;
+    size_t keep;
 
-    for (size_t at = 0; at < bytes.n;) {
-        size_t end;
-
-        if (s->last_cr && bytes.p[at] == '\n') {
-            s->last_cr = false; /* the second half of a CR LF */
-            at++;
-            continue;
-        }
-        end = openai_sse_line_end(bytes, at, &lf);
-        openai_sse_text(s, (struct slice){bytes.p + at, end - at});
-        s->last_cr = end < bytes.n && bytes.p[end] == '\r';
-        if (end == bytes.n)
-            return;
-        if (s->line_n == 0)
-            s->inside_event = false;
-        s->line_n = 0;
-        at = end + 1;
+    if (bytes.n >= OPENAI_SSE_TAIL) {
+        memcpy(s->tail, bytes.p + bytes.n - OPENAI_SSE_TAIL, OPENAI_SSE_TAIL);
+        s->cut |= s->n > 0 || bytes.n > OPENAI_SSE_TAIL;
+        s->n = OPENAI_SSE_TAIL;
+        return;
     }
+    if (bytes.n == 0)
+        return;
+    keep = s->n < OPENAI_SSE_TAIL - bytes.n ? s->n : OPENAI_SSE_TAIL - bytes.n;
+    s->cut |= keep < s->n;
+    memmove(s->tail, s->tail + s->n - keep, keep);
+    memcpy(s->tail + keep, bytes.p, bytes.n);
+    s->n = (uint32_t)(keep + bytes.n);
+}
+
+/* The next line of the tail from *at on, without its end; *at goes behind that. *ended: it has an end. */
+static struct slice openai_sse_line(const struct openai_sse *s, size_t *at, bool *ended)
+{
+    const size_t start = *at;
+    size_t end = start;
+
+    while (end < s->n && s->tail[end] != '\n' && s->tail[end] != '\r')
+        end++;
+    *ended = end < s->n;
+    *at = end + 1;
+    if (*at < s->n && s->tail[end] == '\r' && s->tail[*at] == '\n')
+        (*at)++;
+    return (struct slice){s->tail + start, end - start};
+}
+
+/* Where the first line starts that is whole from its first byte on. A LF first may be half of a CR LF: it ends nothing new. */
+static size_t openai_sse_first(const struct openai_sse *s)
+{
+    size_t at = 0;
+    bool ended;
+
+    if (s->cut)
+        (void)openai_sse_line(s, &at, &ended);
+    return at;
+}
+
+bool openai_sse_done(const struct openai_sse *s)
+{
+    bool done = false, ended;
+
+    for (size_t at = openai_sse_first(s); at < s->n;) {
+        const struct slice line = openai_sse_line(s, &at, &ended);
+
+        if (slice_starts(line, SLICE("data:")))
+            done = slice_eq(line, SLICE("data: [DONE]")) || slice_eq(line, SLICE("data:[DONE]"));
+    }
+    return done;
+}
+
+bool openai_sse_inside_event(const struct openai_sse *s)
+{
+    bool inside = s->cut, ended;
+
+    for (size_t at = openai_sse_first(s); at < s->n;)
+        inside = openai_sse_line(s, &at, &ended).n > 0 || (inside && !ended);
+    return inside;
 }

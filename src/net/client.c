@@ -114,7 +114,7 @@ static void client_on_timer(struct wheel_timer *t)
 
 static void client_drop_head(struct client *c)
 {
-    mem_free(c->head);
+    http1_head_free(c->head);
     c->head = NULL;
 }
 
@@ -124,7 +124,7 @@ static void client_start_head(struct client *c)
     c->first_byte_us = loop_now_us(c->conn.loop);
     c->refused = false;
     if (c->head == NULL)
-        c->head = mem_alloc(sizeof *c->head);
+        c->head = http1_head_new();
     http1_start(&c->http, HTTP1_REQUEST, c->head, c->rules->max_head_bytes, false);
     client_arm(c, c->rules->header_timeout_us);
 }

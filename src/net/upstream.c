@@ -21,7 +21,7 @@ static void upstream_conn_free(struct loop_grave *g)
 
 static void upstream_drop_head(struct upstream_conn *u)
 {
-    mem_free(u->head);
+    http1_head_free(u->head);
     u->head = NULL;
 }
 
@@ -158,7 +158,7 @@ static void upstream_deliver(struct upstream_conn *u, struct upstream_data *d, b
     }
     ops->data(arg, d);
     if (d->end)
-        mem_free(head);
+        http1_head_free(head);
     else if (d->head != NULL)
         upstream_drop_head(u);
 }
@@ -399,7 +399,7 @@ struct upstream_conn *upstream_send(struct upstream *up, const struct upstream_r
     u->got_bytes = u->got_head = u->send_broken = false;
     u->interim = 0;
     buf_init(&u->in, r->rules->max_head_bytes + LOOP_READ_BYTES);
-    u->head = mem_alloc(sizeof *u->head);
+    u->head = http1_head_new();
     http1_start(&u->http, HTTP1_RESPONSE, u->head, r->rules->max_head_bytes, r->head_request);
     upstream_arm(u, u->conn.connecting ? r->rules->connect_timeout_us : r->head_timeout_us);
     if (!conn_send_borrowed(&u->conn, r->iov, r->n_iov))

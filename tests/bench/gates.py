@@ -16,9 +16,11 @@ import harness
 
 CONNECTIONS = 64
 REQUESTS = (1000, 4000)
-CHUNKS = (20, 120)
+CHUNKS = (10, 60)
 # Chunks arrive in bursts of 16 of the 64 streams, as from an engine's step, slowly enough that each is relayed alone.
-STREAM_INTERVAL_MS, STREAM_PHASES = 40, 4
+STREAM_INTERVAL_MS, STREAM_PHASES = 80, 4
+# Else the machine was busy with something else and the run is repeated.
+MOST_JOINED = 0.02
 
 GATES = {("request", "instructions"): 11000, ("chunk", "instructions"): 1000,
          ("request", "system calls"): 4.2, ("chunk", "system calls"): 2.3}
@@ -46,7 +48,7 @@ def strace_counts(directory):
 TOOLS = {"instructions": (callgrind_prefix, callgrind_counts), "system calls": (strace_prefix, strace_counts)}
 
 
-def run_once(what, tool, n, keep=None):
+def run_once(what, tool, n, keep=None, tries=3):
     """Counts of one run of the router under a tool, and how many requests or chunks the client saw. keep: a file that
     receives callgrind's output."""
     prefix, counts = TOOLS[tool]
@@ -67,8 +69,11 @@ def run_once(what, tool, n, keep=None):
             harness.fail(f"{what}: the run failed: {seen}\n{router.output()}")
         if keep:
             shutil.copy(f"{directory}/callgrind.out", keep)
-        if stream and seen["reads"] < 0.9 * seen["chunks"]:
-            print(f"note: chunks were joined on their way ({seen['reads']} reads for {seen['chunks']} chunks)")
+        joined = 1 - seen["reads"] / seen["chunks"] if stream else 0
+        if joined > MOST_JOINED and tries > 1:
+            return run_once(what, tool, n, keep, tries - 1)
+        if joined > MOST_JOINED:
+            print(f"note: {joined:.0%} of the chunks were joined on their way; the machine is busy")
         return counts(directory), seen["chunks"] if stream else seen["requests"]
 
 

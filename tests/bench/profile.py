@@ -1,20 +1,17 @@
 #!/usr/bin/python3
 """Where the router's instructions go, per 1 KB request and per SSE chunk: by function, alone and with what it calls.
 
-As in gates.py, two runs of different length are subtracted, so that start-up does not show. With --kernel, also where the
-CPU time goes under full load, kernel included, as perf samples it.
+As in gates.py, two runs of different length are subtracted, so that start-up does not show. With --kernel instead: where
+the CPU time goes under full load, kernel included, as perf samples it.
 """
+import argparse
 import os
 import re
 import subprocess
-import sys
 import tempfile
 
 import gates
 import harness
-
-TOP = 30
-
 
 def functions(path, inclusive):
     """Instructions of each function in a callgrind file."""
@@ -28,11 +25,13 @@ def functions(path, inclusive):
             file, function = row[2].split(":", 1)
             library = os.path.basename(row[3] or "")
             name = f"{function} ({file if file != '???' else library})"
-            found[name] = found.get(name, 0) + int(row[1].replace(",", ""))
+            count = int(row[1].replace(",", ""))
+            # Inlined code makes one function several rows; with callees each row holds the whole.
+            found[name] = max(found.get(name, 0), count) if inclusive else found.get(name, 0) + count
     return found
 
 
-def profile(what):
+def profile(what, top):
     short, long = gates.CHUNKS if what == "chunk" else gates.REQUESTS
     with tempfile.TemporaryDirectory() as directory:
         files = [f"{directory}/{n}" for n in (short, long)]
@@ -43,11 +42,11 @@ def profile(what):
             print(f"\n== instructions per {what}, {'with callees' if inclusive else 'self'}")
             if not inclusive:
                 print(f"{sum(v for v, _ in each):10.0f} all")
-            for value, name in each[:TOP]:
+            for value, name in each[:top]:
                 print(f"{value:10.1f} {name}")
 
 
-def kernel(what):
+def kernel(what, top):
     """perf's view under full load."""
     stream = what == "chunk"
     with tempfile.TemporaryDirectory() as directory:
@@ -59,13 +58,22 @@ def kernel(what):
             data = f"{directory}/perf.data"
             prefix = ["perf", "record", "-q", "-e", "cpu-clock", "-F", "2000", "-p", str(router.child.pid), "-o", data, "--"]
             harness.load(["--port", setup.port, "--body", setup.log("body"), "--warmup", 1, "--seconds", 4, *mode], prefix)
-        print(f"\n== CPU time while relaying {what}s, kernel included (perf, self)")
-        print("\n".join(line for line in subprocess.run(
-            ["perf", "report", "-i", data, "--stdio", "--no-children", "-s", "dso,symbol", "--percent-limit", "0.6"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout.splitlines()
-            if line.strip() and not line.startswith("#")))
+        for sort in ("dso", "dso,symbol"):
+            printed = subprocess.run(["perf", "report", "-i", data, "--stdio", "--no-children", "-s", sort],
+                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout
+            print(f"\n== CPU time while relaying {what}s, kernel included (perf, self): {sort}")
+            lines = [line.rstrip(" -") for line in printed.splitlines() if line.strip() and not line.startswith("#")]
+            print("\n".join(lines[:top]))
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__)
+    a.add_argument("--kernel", action="store_true", help="by time, with the kernel (perf)")
+    a.add_argument("--top", type=int, default=30, help="functions in each list")
+    options = a.parse_args()
+    for what in ("request", "chunk"):
+        (kernel if options.kernel else profile)(what, options.top)
 
 
 if __name__ == "__main__":
-    for case in ("request", "chunk"):
-        kernel(case) if "--kernel" in sys.argv else profile(case)
+    main()

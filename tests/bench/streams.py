@@ -82,7 +82,7 @@ def run_client(binary, router_port, streams, tokens, reference, watch):
     client = subprocess.Popen([binary, str(router_port), str(streams), str(tokens), reference], stdout=subprocess.PIPE, text=True)
     peak = (0, 0)
     while client.poll() is None:
-        peak = max(peak, usage(watch))
+        peak = tuple(map(max, peak, usage(watch)))
         time.sleep(0.2)
     print(client.stdout.read().strip())
     return client.returncode, peak

@@ -45,7 +45,7 @@ BAD_JSON = [b"{", b"[1]x", b'{"model":"m"} {}', b'{"model":"m",}', b"{'model':'m
             b'{"model":01}', b'\xef\xbb\xbf{"model":"m"}', b'{"model":"m"}\x00', b'{"a":"\\x","model":"m"}']
 
 
-@pytest.mark.parametrize("body", BAD_JSON)
+@pytest.mark.parametrize("body", BAD_JSON, ids=range(len(BAD_JSON)))
 def test_bad_json(router, body):
     c, r = send(router, body=body)
     check_error(r, 400, "bad_json")
@@ -136,7 +136,7 @@ BAD_HTTP = [
 ]
 
 
-@pytest.mark.parametrize("raw", BAD_HTTP)
+@pytest.mark.parametrize("raw", BAD_HTTP, ids=range(len(BAD_HTTP)))
 def test_bad_http_is_answered_and_closed(router, raw):
     c = router.client()
     c.send(raw)

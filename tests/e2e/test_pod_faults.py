@@ -140,7 +140,7 @@ GARBAGE = [
 ]
 
 
-@pytest.mark.parametrize("raw", GARBAGE)
+@pytest.mark.parametrize("raw", GARBAGE, ids=range(len(GARBAGE)))
 def test_garbage_is_a_502(start, raw):
     pod, router = start_pair(start)
     c = router.start_chat(session="s")

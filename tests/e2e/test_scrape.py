@@ -48,7 +48,7 @@ def ini(pod, engine):
     (SGLANG % "2.0", "sglang", 2, 5, 0.37),
     ("other_metric 1\n", "vllm", math.nan, math.nan, math.nan),
     (vllm_metrics(waiting="NaN"), "vllm", math.nan, 0, 0),
-])
+], ids=["vllm", "by-reason", "two-ranks", "old-names", "sglang", "nothing", "nan"])
 def test_numbers(start, text, engine, waiting, running, kv):
     pod = start.pod(metrics=text)
     router = start.router(ini=ini(pod, engine))
@@ -73,7 +73,7 @@ def test_numbers(start, text, engine, waiting, running, kv):
     ("nothing 1\n", "vllm", True),
     (vllm_metrics(waiting="NaN"), "vllm", True),
     (vllm_metrics(waiting=9.0), "none", True),
-])
+], ids=["vllm-0", "vllm-1", "a-rank-with-0", "no-rank-with-0", "sglang-0", "sglang-4", "nothing", "nan", "engine-none"])
 def test_room(start, text, engine, room):
     pod = start.pod(script=ok, metrics=text)
     router = start.router(ini=ini(pod, engine))
@@ -123,7 +123,7 @@ def test_slow_scrape_ends_at_its_timeout(start):
     b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n\x00\x01garbage\n{{",
     b"HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\nno",
     b"",
-])
+], ids=["500", "garbage", "404", "closed"])
 def test_broken_metrics_do_not_stop_requests(start, answer):
     pod = start.pod(script=ok)
 

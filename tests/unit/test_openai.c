@@ -474,13 +474,13 @@ static void check_stream(const char *text, bool done, bool inside)
 
     for (size_t a = 0; a <= n; a++) {
         for (size_t b = a; b <= n; b++) {
-            struct openai_sse s = {.done = false};
+            struct openai_sse s = {.n = 0};
 
             openai_sse_feed(&s, (struct slice){text, a});
             openai_sse_feed(&s, (struct slice){text + a, b - a});
             openai_sse_feed(&s, (struct slice){text + b, n - b});
-            assert_int_equal(s.done, done);
-            assert_int_equal(s.inside_event, inside);
+            assert_int_equal(openai_sse_done(&s), done);
+            assert_int_equal(openai_sse_inside_event(&s), inside);
         }
     }
 }
@@ -510,6 +510,9 @@ static void test_event_streams(void **state)
     check_stream("data: a\n\r\n\r", false, false);
     check_stream("data: a\n\n\n\nx", false, true);
     check_stream("data: {\"a\":\"data: [DONE]\"}\n\n", false, false);
+    check_stream("data: {\"a text that is longer than what the tail can hold, whole\":1}\n\ndata: [DONE]\n\n", true, false);
+    check_stream("data: {\"a text that is longer than what the tail can hold, so it is not whole there: [DONE]\"}", false, true);
+    check_stream("data: {\"a text that is longer than what the tail can hold, so it is not whole there\"}\r\n\r\n", false, false);
 }
 
 int main(void)
