@@ -74,7 +74,8 @@ struct http1_head {
     struct http1_field fields[HTTP1_MAX_FIELDS];
 };
 
-/* A few heads are kept for the next message: each is used for a moment only. The contents are not initialised. */
+/* A few heads are kept for the next message: each is used for a moment only. The contents are not
+ * initialised. */
 MUST_CHECK struct http1_head *http1_head_new(void);
 /* NULL is allowed. */
 void http1_head_free(struct http1_head *h);

@@ -29,9 +29,9 @@ struct request {
     struct upstream_conn *upstream; /* while a pod works on it */
 
     /* What the client sent. */
-    char *text;               /* holds the next three and the session id */
+    char *text; /* holds the next three and the session id */
     const char *id, *method, *target;
-    char *model_name;         /* that no route has; else NULL */
+    char *model_name;        /* that no route has; else NULL */
     bool head_only;          /* HEAD */
     const char *unsupported; /* why such a request is refused, or NULL */
     unsigned minor;

@@ -49,8 +49,7 @@ static void collect_queue(const struct topology_route *r, int64_t now_us)
 static void collect_upstream(const struct topology_route *r)
 {
     const struct slice labels[] = {slice_of(r->server_name), slice_of(r->name), SLICE("model_server"),
-                                   slice_of(r->server_name),
-                                   slice_of(topology_upstream_model(r))};
+                                   slice_of(r->server_name), slice_of(topology_upstream_model(r))};
 
     metrics_set(metrics_series(METRIC_ACTIVE_UPSTREAM, labels), (double)r->in_flight);
 }

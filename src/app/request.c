@@ -680,7 +680,8 @@ static const char *request_path_label(struct slice path)
     return "other";
 }
 
-/* The series of a finished request. Looking them up costs more than counting, so a route keeps those it has used. */
+/* The series of a finished request. Looking them up costs more than counting, so a route keeps those it has
+ * used. */
 static struct topology_series request_series(const struct request *r, const char *path)
 {
     const struct topology_route *route = r->route;
@@ -697,7 +698,8 @@ static struct topology_series request_series(const struct request *r, const char
                                    slice_of(route != NULL ? "model_server" : "unresolved"),
                                    slice_of(route != NULL ? route->server_name : "none"),
                                    slice_of(pods_model)};
-    const struct slice duration[] = {labels[0], labels[1], labels[2], labels[4], labels[5], labels[6], labels[7]};
+    const struct slice duration[] = {labels[0], labels[1], labels[2], labels[4],
+                                     labels[5], labels[6], labels[7]};
 
     return (struct topology_series){
         .path = path,
@@ -738,7 +740,8 @@ static void request_count(const struct request *r)
         return;
     metrics_observe(s.prefill, request_seconds(r->first_byte_us - r->sent_us));
     metrics_observe(s.decode, request_seconds(r->end_us - r->first_byte_us));
-    metrics_observe(r->route->ttft[r->admit.queue.boosted], request_seconds(r->first_byte_us - r->received_us));
+    metrics_observe(r->route->ttft[r->admit.queue.boosted],
+                    request_seconds(r->first_byte_us - r->received_us));
 }
 
 static const char *request_origin(const struct request *r)
@@ -804,8 +807,7 @@ static void request_fill_entry(const struct request *r, struct accesslog_entry *
         e->model_route = slice_of(route->name);
         e->model_server = e->backend_name = slice_of(route->server_name);
         e->backend_type = "model_server";
-        e->upstream_model =
-            slice_of(topology_upstream_model(route));
+        e->upstream_model = slice_of(topology_upstream_model(route));
         e->selected_pod = slice_of(r->pod != NULL ? r->pod->name : NULL);
     }
 }

@@ -380,8 +380,7 @@ static void topology_drop_series(const struct topology *t, const struct topology
         METRIC_SESSIONS_EVICTED};
     const struct slice model = slice_of(r->model_name);
     const struct slice upstream[] = {slice_of(r->server_name), slice_of(r->name), SLICE("model_server"),
-                                     slice_of(r->server_name),
-                                     slice_of(topology_upstream_model(r))};
+                                     slice_of(r->server_name), slice_of(topology_upstream_model(r))};
 
     if (topology_find(t, model) != NULL)
         return;

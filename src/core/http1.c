@@ -659,8 +659,8 @@ static size_t http1_take(struct http1 *h, const char *data, size_t n, struct sli
     return n;
 }
 
-/* The usual case: a whole chunk, size line and end included, at the start of data. Returns its length, or 0 when it is anything
- * else, which the steps above look at byte by byte. */
+/* The usual case: a whole chunk, size line and end included, at the start of data. Returns its length, or 0
+ * when it is anything else, which the steps above look at byte by byte. */
 static size_t http1_whole_chunk(const char *data, size_t n, struct slice *span)
 {
     size_t size = 0, at = 0;

@@ -816,7 +816,8 @@ static struct slice openai_sse_line(const struct openai_sse *s, size_t *at, bool
     return (struct slice){s->tail + start, end - start};
 }
 
-/* Where the first line starts that is whole from its first byte on. A LF first may be half of a CR LF: it ends nothing new. */
+/* Where the first line starts that is whole from its first byte on. A LF first may be half of a CR LF: it
+ * ends nothing new. */
 static size_t openai_sse_first(const struct openai_sse *s)
 {
     size_t at = 0;
