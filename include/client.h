@@ -77,6 +77,7 @@ struct client {
     bool refused;               /* the request was not read to its end */
     unsigned minor;             /* HTTP/1.minor of the current request */
     enum http1_framing framing; /* of the current answer; set by client_begin */
+    bool cut;                   /* an answer that ends with its connection is not whole: close with a reset */
     struct wheel_timer timer;
     struct loop_task next; /* goes on with pipelined bytes */
     uint64_t acked_bytes;  /* at the last look at a slow reader */

@@ -5,6 +5,7 @@
 #define LOG_H
 
 #include "buf.h"
+#include "text.h"
 
 #define LOG_BUFFER_BYTES (1024 * 1024)
 #define LOG_LINE_BYTES   (16 * 1024)
@@ -39,40 +40,48 @@ enum log_format { LOG_TEXT, LOG_JSON };
 
 enum log_kind { LOG_FIELD_STR, LOG_FIELD_INT, LOG_FIELD_BOOL, LOG_FIELD_MS };
 
-/* One key=value of a line. Build with the macros below. */
+/* One key=value of a line. Build with the macros below; their keys are literals. */
 struct log_field {
-    const char *key;
+    struct slice key; /* as a text line has it: " key=" */
     enum log_kind kind;
-    struct slice str;
-    int64_t num;
+    union {
+        struct slice str;
+        int64_t num;
+    };
 };
 
+#define LOG_KEY(k) SLICE(" " k "=")
 #define LOG_SLICE(k, v)                                                                                      \
     {                                                                                                        \
-        .key = (k), .kind = LOG_FIELD_STR, .str = (v)                                                        \
+        .key = LOG_KEY(k), .kind = LOG_FIELD_STR, .str = (v)                                                 \
     }
 #define LOG_STR(k, v)                                                                                        \
     {                                                                                                        \
-        .key = (k), .kind = LOG_FIELD_STR, .str = slice_of(v)                                                \
+        .key = LOG_KEY(k), .kind = LOG_FIELD_STR, .str = slice_of(v)                                         \
     }
 #define LOG_INT(k, v)                                                                                        \
     {                                                                                                        \
-        .key = (k), .kind = LOG_FIELD_INT, .num = (int64_t)(v)                                               \
+        .key = LOG_KEY(k), .kind = LOG_FIELD_INT, .num = (int64_t)(v)                                        \
     }
 #define LOG_BOOL(k, v)                                                                                       \
     {                                                                                                        \
-        .key = (k), .kind = LOG_FIELD_BOOL, .num = (v) ? 1 : 0                                               \
+        .key = LOG_KEY(k), .kind = LOG_FIELD_BOOL, .num = (v) ? 1 : 0                                        \
     }
 /* Microseconds, written as milliseconds with three decimals at most. */
 #define LOG_MS(k, us)                                                                                        \
     {                                                                                                        \
-        .key = (k), .kind = LOG_FIELD_MS, .num = (us)                                                        \
+        .key = LOG_KEY(k), .kind = LOG_FIELD_MS, .num = (us)                                                 \
     }
 
 void log_init(enum log_level level, enum log_format format);
 /* The sink behind the log, for flushing and for the dropped counter. */
 struct log_sink *log_sink(void);
-bool log_enabled(enum log_level level);
+/* Lines below it are not written. Read by log_enabled, set by log_init. */
+extern enum log_level log_lowest;
+static inline bool log_enabled(enum log_level level)
+{
+    return level >= log_lowest;
+}
 /* Text: TIME LEVEL MESSAGE key=value ...; JSON: {"time","level","msg",key:value,...}. Values that hold
  * spaces, quotes,
  * '=' or control bytes are quoted and escaped, bytes that are not UTF-8 as \xNN: no value can forge a field
@@ -97,10 +106,15 @@ void log_write(enum log_level level, const char *message, const struct log_field
 /* A line without fields, printf style. */
 void log_plain(enum log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* Appends the value as log_write would (quoted only when needed); for the access log. What exceeds the
- * buffer's maximum is lost. */
-void log_append_text(struct buf *out, struct slice value);
-/* Appends "value" with JSON escapes and quotes; invalid UTF-8 becomes U+FFFD. The maximum as above. */
+/* One value as log_write writes it in a text line, quoted only when needed. A value that does not fit as a
+ * whole is put in as far as it goes. 6 * n + 2 bytes are room enough. */
+MUST_CHECK struct text log_put_text(struct text t, struct slice value);
+/* The same for a value that needs neither quotes nor an escape. When it may need some, or does not fit, the
+ * text comes back as it was. */
+MUST_CHECK struct text log_put_plain(struct text t, struct slice value);
+/* "value" with JSON escapes and quotes; invalid UTF-8 becomes U+FFFD. Room as above. */
+MUST_CHECK struct text log_put_json(struct text t, struct slice value);
+/* Appends what log_put_json makes. What exceeds the buffer's maximum is lost. */
 void log_append_json(struct buf *out, struct slice value);
 
 #endif

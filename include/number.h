@@ -18,4 +18,13 @@ MUST_CHECK bool number_parse(struct slice text, double *value);
 size_t number_format(double value, char out[NUMBER_TEXT_MAX]);
 size_t number_format_int(int64_t value, char out[NUMBER_TEXT_MAX]);
 
+/* "00" to "99" one after another. */
+extern const char number_pairs[201];
+
+/* Two digits; n is below 100. */
+static inline void number_put_pair(char *to, unsigned n)
+{
+    memcpy(to, &number_pairs[2 * n], 2);
+}
+
 #endif

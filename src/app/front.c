@@ -85,6 +85,7 @@ static void front_models(struct request *r)
             r->client->conn.broken = true;
     }
     buf_free(&body);
+    mem_free(names);
     request_finish(r, OUTCOME_LOCAL, NULL);
 }
 

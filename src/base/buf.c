@@ -3,12 +3,10 @@
 #include "buf.h"
 #include "mem.h"
 
-#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 #define BUF_FIRST_BYTES 256
-#define BUF_KEEP_BYTES  4096
 
 void buf_init(struct buf *b, size_t max_bytes)
 {
@@ -69,37 +67,12 @@ static bool fits(const struct buf *b, size_t n_bytes)
     return n_bytes <= b->max_bytes - b->len;
 }
 
-char *buf_reserve(struct buf *b, size_t n_bytes)
+char *buf_make_room(struct buf *b, size_t n_bytes)
 {
     if (!fits(b, n_bytes))
         return NULL;
     make_room(b, n_bytes > 0 ? n_bytes : 1); /* never NULL for "nothing more" */
     return b->data + b->start + b->len;
-}
-
-void buf_commit(struct buf *b, size_t n_bytes)
-{
-    assert(fits(b, n_bytes) && b->start + b->len + n_bytes <= b->cap);
-    b->len += n_bytes;
-}
-
-bool buf_append(struct buf *b, const void *p, size_t n_bytes)
-{
-    char *at;
-
-    if (n_bytes == 0)
-        return true;
-    at = buf_reserve(b, n_bytes);
-    if (at == NULL)
-        return false;
-    memcpy(at, p, n_bytes);
-    b->len += n_bytes;
-    return true;
-}
-
-bool buf_append_slice(struct buf *b, struct slice s)
-{
-    return buf_append(b, s.p, s.n);
 }
 
 bool buf_printf(struct buf *b, const char *fmt, ...)
@@ -120,21 +93,4 @@ bool buf_printf(struct buf *b, const char *fmt, ...)
     va_end(again);
     va_end(args);
     return ok;
-}
-
-void buf_consume(struct buf *b, size_t n_bytes)
-{
-    assert(n_bytes <= b->len);
-    b->start += n_bytes;
-    b->len -= n_bytes;
-    if (b->len > 0)
-        return;
-    b->start = 0;
-    if (b->cap > BUF_KEEP_BYTES)
-        buf_free(b);
-}
-
-void buf_clear(struct buf *b)
-{
-    buf_consume(b, b->len);
 }

@@ -5,7 +5,6 @@
 #include "clock.h"
 #include "mem.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -181,11 +180,6 @@ static bool is_deceptive(uint32_t code)
            (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
-static bool put(struct buf *out, struct slice s)
-{
-    return buf_append_slice(out, s);
-}
-
 /* The letter of a two-character escape, or 0. */
 static char short_escape(uint32_t code)
 {
@@ -204,36 +198,47 @@ static char short_escape(uint32_t code)
     }
 }
 
-static bool put_escape(struct buf *out, uint32_t code)
+/* \xNN or \uNNNN. */
+static struct text put_code(struct text t, char letter, uint32_t code)
+{
+    char escape[6] = {'\\', letter};
+    int n_digits = letter == 'x' ? 2 : 4;
+
+    for (int i = 0; i < n_digits; i++)
+        escape[2 + i] = "0123456789abcdef"[code >> 4 * (n_digits - 1 - i) & 15];
+    return text_put(t, (struct slice){escape, 2 + (size_t)n_digits});
+}
+
+/* \n and the like, or else a code; JSON knows no \xNN. */
+static struct text put_escape(struct text t, uint32_t code, bool json)
 {
     char letter = short_escape(code);
 
     if (letter != 0)
-        return buf_printf(out, "\\%c", letter);
-    return buf_printf(out, code < 0x80 ? "\\x%02x" : "\\u%04x", (unsigned int)code);
+        return text_put(t, (struct slice){(char[]){'\\', letter}, 2});
+    return put_code(t, code < 0x80 && !json ? 'x' : 'u', code);
 }
 
-/* Text without its quotes. The message of a line keeps its own quotes. False: the buffer is full. */
-static bool put_text(struct buf *out, struct slice s, bool keep_quotes)
+/* Kept apart from what is done for nearly all values, which is cheaper without their locals. */
+#define NOINLINE __attribute__((noinline))
+
+/* Text without its quotes. The message of a line keeps its own quotes. */
+static NOINLINE struct text put_text_chars(struct text t, struct slice s, bool keep_quotes)
 {
-    while (s.n > 0) {
+    while (s.n > 0 && t.left_bytes > 0) {
         uint32_t code = 0;
-        size_t n = utf8_next(s, &code);
-        bool ok;
+        size_t n = utf8_next(s, &code), taken = n > 0 ? n : 1;
 
         if (n == 0)
-            ok = buf_printf(out, "\\x%02x", (unsigned int)(unsigned char)s.p[0]);
+            t = put_code(t, 'x', (unsigned char)s.p[0]);
         else if (is_deceptive(code) || (!keep_quotes && (code == '"' || code == '\\')))
-            ok = put_escape(out, code);
+            t = put_escape(t, code, false);
         else
-            ok = put(out, (struct slice){s.p, n});
-        if (!ok)
-            return false;
-        n = n > 0 ? n : 1;
-        s.p += n;
-        s.n -= n;
+            t = text_put(t, (struct slice){s.p, n});
+        s.p += taken;
+        s.n -= taken;
     }
-    return true;
+    return t;
 }
 
 static bool needs_quotes(struct slice s)
@@ -252,52 +257,176 @@ static bool needs_quotes(struct slice s)
     return false;
 }
 
-static bool put_text_value(struct buf *out, struct slice value)
+static NOINLINE struct text put_text_slowly(struct text t, struct slice value)
 {
-    /* What does not fit as a whole is put in as far as it goes. */
-    if (!needs_quotes(value))
-        return put(out, value) || put_text(out, value, false);
-    return put(out, SLICE("\"")) && put_text(out, value, false) && put(out, SLICE("\""));
+    bool quoted = needs_quotes(value);
+
+    if (quoted)
+        t = text_put_char(t, '"');
+    t = put_text_chars(t, value, false);
+    if (quoted)
+        t = text_put_char(t, '"');
+    return t;
 }
 
-static bool put_json_char(struct buf *out, struct slice s, size_t n, uint32_t code)
+static struct text put_json_char(struct text t, struct slice s, size_t n, uint32_t code)
 {
-    char letter = short_escape(code);
-
     if (n == 0)
-        return put(out, SLICE("\xef\xbf\xbd"));
-    if (letter != 0)
-        return buf_printf(out, "\\%c", letter);
-    if (code < 0x20)
-        return buf_printf(out, "\\u%04x", (unsigned int)code);
-    return put(out, (struct slice){s.p, n});
+        t = text_put(t, SLICE("\xef\xbf\xbd"));
+    else if (code < 0x20 || code == '"' || code == '\\')
+        t = put_escape(t, code, true);
+    else
+        t = text_put(t, (struct slice){s.p, n});
+    return t;
 }
 
-static bool put_json_value(struct buf *out, struct slice s)
+static NOINLINE struct text put_json_chars(struct text t, struct slice s)
 {
-    if (!put(out, SLICE("\"")))
-        return false;
-    while (s.n > 0) {
+    while (s.n > 0 && t.left_bytes > 0) {
         uint32_t code = 0;
-        size_t n = utf8_next(s, &code);
+        size_t n = utf8_next(s, &code), taken = n > 0 ? n : 1;
 
-        if (!put_json_char(out, s, n, code))
-            return false;
-        n = n > 0 ? n : 1;
-        s.p += n;
-        s.n -= n;
+        t = put_json_char(t, s, n, code);
+        s.p += taken;
+        s.n -= taken;
     }
-    return put(out, SLICE("\""));
+    return t;
 }
 
-void log_append_text(struct buf *out, struct slice value)
+/* ---- values that need none of this: nearly all ---- */
+
+/* Sixteen bytes that are looked at at once; comparisons give 0xff for yes. */
+typedef unsigned char bytes16 __attribute__((vector_size(16)));
+typedef signed char signed16 __attribute__((vector_size(16)));
+typedef uint64_t halves16 __attribute__((vector_size(16)));
+
+typedef bytes16 plain_fn(bytes16 bytes);
+
+/* As signed bytes, those that are not ASCII are below all others. */
+static inline bytes16 is_above(bytes16 bytes, signed char limit)
 {
-    (void)put_text_value(out, value);
+    return (bytes16)((signed16)bytes > limit);
+}
+
+/* After adding 1, DEL is not ASCII either. '!' is said to be not plain as its neighbour '"' is not: the slow
+ * way knows better. */
+static inline bytes16 is_plain_in_text(bytes16 bytes)
+{
+    return is_above(bytes + 1, '"' + 1) & (bytes16)(bytes != '=') & (bytes16)(bytes != '\\');
+}
+
+static inline bytes16 is_plain_in_message(bytes16 bytes)
+{
+    return is_above(bytes + 1, ' ');
+}
+
+static inline bytes16 is_plain_in_json(bytes16 bytes)
+{
+    return is_above(bytes, ' ' - 1) & (bytes16)(bytes != '"') & (bytes16)(bytes != '\\');
+}
+
+static inline bytes16 copy16(char *to, const char *from)
+{
+    bytes16 bytes;
+
+    memcpy(&bytes, from, sizeof(bytes));
+    memcpy(to, &bytes, sizeof(bytes));
+    return bytes;
+}
+
+static inline uint64_t copy8(char *to, const char *from)
+{
+    uint64_t bytes;
+
+    memcpy(&bytes, from, sizeof(bytes));
+    memcpy(to, &bytes, sizeof(bytes));
+    return bytes;
+}
+
+/* At most eight bytes, filled up with one that is always plain. */
+static inline uint64_t copy_few(char *to, struct slice from)
+{
+    uint64_t bytes = UINT64_C(0x7878787878787878);
+
+    for (size_t i = 0; i < from.n; i++) {
+        to[i] = from.p[i];
+        bytes = bytes << 8 | (unsigned char)from.p[i];
+    }
+    return bytes;
+}
+
+static inline bytes16 copy_short(char *to, struct slice from)
+{
+    halves16 bytes;
+
+    if (from.n >= 8)
+        bytes = (halves16){copy8(to, from.p), copy8(to + from.n - 8, from.p + from.n - 8)};
+    else
+        bytes = (halves16){copy_few(to, from), UINT64_C(0x7878787878787878)};
+    return (bytes16)bytes;
+}
+
+/* Copies the value; false: some byte is not plain. The last bytes are taken together with some before them, a
+ * second time, so that no tail is left. */
+static inline bool copy_plain(char *to, struct slice value, plain_fn *is_plain)
+{
+    size_t last = value.n - 16;
+    bytes16 plain;
+    halves16 all;
+
+    if (value.n < 16) {
+        plain = is_plain(copy_short(to, value));
+    } else {
+        plain = is_plain(copy16(to + last, value.p + last));
+        for (size_t i = 0; i < last; i += 16)
+            plain &= is_plain(copy16(to + i, value.p + i));
+    }
+    all = (halves16)plain;
+    return (all[0] & all[1]) == UINT64_MAX;
+}
+
+static inline bool is_put_plain(struct text t, struct slice value, plain_fn *is_plain)
+{
+    return value.n <= t.left_bytes && copy_plain(t.at, value, is_plain);
+}
+
+struct text log_put_text(struct text t, struct slice value)
+{
+    if (value.n > 0 && is_put_plain(t, value, is_plain_in_text))
+        return text_skip(t, value.n);
+    return put_text_slowly(t, value);
+}
+
+struct text log_put_plain(struct text t, struct slice value)
+{
+    return is_put_plain(t, value, is_plain_in_text) ? text_skip(t, value.n) : t;
+}
+
+static struct text put_message(struct text t, struct slice message)
+{
+    if (is_put_plain(t, message, is_plain_in_message))
+        return text_skip(t, message.n);
+    return put_text_chars(t, message, true);
+}
+
+struct text log_put_json(struct text t, struct slice value)
+{
+    t = text_put_char(t, '"');
+    if (is_put_plain(t, value, is_plain_in_json))
+        t = text_skip(t, value.n);
+    else
+        t = put_json_chars(t, value);
+    return text_put_char(t, '"');
 }
 
 void log_append_json(struct buf *out, struct slice value)
 {
-    (void)put_json_value(out, value);
+    size_t most = 6 * value.n + 2, left = out->max_bytes - out->len;
+    size_t room = most < left ? most : left;
+    char *at = buf_reserve(out, room);
+
+    if (at != NULL)
+        buf_commit(out, (size_t)(log_put_json((struct text){at, room}, value).at - at));
 }
 
 /* ---- lines ---- */
@@ -305,15 +434,13 @@ void log_append_json(struct buf *out, struct slice value)
 /* Kept free at the end of a line for what says that it was cut. */
 #define LOG_TAIL_BYTES 20
 
-static const char *const level_text[] = {"DEBUG", "INFO", "WARN", "ERROR"};
-static const char *const level_json[] = {"debug", "info", "warn", "error"};
+enum log_level log_lowest = LOG_INFO;
 
 static struct {
     struct log_sink sink;
-    enum log_level level;
     enum log_format format;
     bool open;
-} the_log = {.level = LOG_INFO};
+} the_log;
 
 struct log_sink *log_sink(void)
 {
@@ -326,41 +453,55 @@ struct log_sink *log_sink(void)
 
 void log_init(enum log_level level, enum log_format format)
 {
-    the_log.level = level;
+    log_lowest = level;
     the_log.format = format;
     (void)log_sink();
 }
 
-bool log_enabled(enum log_level level)
+/* The point and at most three digits; nothing for 0. */
+static size_t format_thousandths(unsigned thousandths, char out[4])
 {
-    return level >= the_log.level;
+    size_t n = 4;
+
+    if (thousandths == 0)
+        return 0;
+    out[0] = '.';
+    out[1] = (char)('0' + thousandths / 100);
+    number_put_pair(&out[2], thousandths % 100);
+    while (out[n - 1] == '0')
+        n--;
+    return n;
 }
 
-static bool put_ms(struct buf *out, int64_t us)
+static struct text put_ms(struct text t, int64_t us)
 {
     uint64_t left = us < 0 ? 0 - (uint64_t)us : (uint64_t)us;
-    unsigned int thousandths = (unsigned int)(left % 1000);
-    char decimals[8];
-    int n = snprintf(decimals, sizeof(decimals), ".%03u", thousandths);
+    char *to = t.at;
 
-    while (n > 0 && (decimals[n - 1] == '0' || decimals[n - 1] == '.'))
-        n--;
-    return buf_printf(out, "%s%llu%.*s", us < 0 ? "-" : "", (unsigned long long)(left / 1000), n, decimals);
+    if (t.left_bytes < NUMBER_TEXT_MAX + 5)
+        return (struct text){t.at, 0};
+    if (us < 0)
+        *to++ = '-';
+    to += number_format_int((int64_t)(left / 1000), to);
+    to += format_thousandths((unsigned)(left % 1000), to);
+    return text_skip(t, (size_t)(to - t.at));
 }
 
-static bool put_value(struct buf *out, const struct log_field *f, bool json)
+typedef struct text put_str_fn(struct text t, struct slice value);
+
+static inline struct text put_value(struct text t, const struct log_field *f, put_str_fn *put_str)
 {
     switch (f->kind) {
     case LOG_FIELD_STR:
-        return json ? put_json_value(out, f->str) : put_text_value(out, f->str);
+        return put_str(t, f->str);
     case LOG_FIELD_INT:
-        return buf_printf(out, "%lld", (long long)f->num);
+        return text_put_int(t, f->num);
     case LOG_FIELD_BOOL:
-        return put(out, f->num != 0 ? SLICE("true") : SLICE("false"));
+        return text_put_bool(t, f->num != 0);
     case LOG_FIELD_MS:
-        return put_ms(out, f->num);
+        return put_ms(t, f->num);
     }
-    return true;
+    return t;
 }
 
 static bool is_left_out(const struct log_field *f)
@@ -368,64 +509,88 @@ static bool is_left_out(const struct log_field *f)
     return f->kind == LOG_FIELD_STR && f->str.p == NULL;
 }
 
-/* The tail's room was kept, so this cannot fail. */
-static void end_line(struct buf *line, struct slice tail)
+/* The tail's room was kept. */
+static char *end_line(char *to, const char *tail)
 {
-    bool ok;
-
-    line->max_bytes += LOG_TAIL_BYTES;
-    ok = put(line, tail);
-    assert(ok);
+    while (*tail != '\0')
+        *to++ = *tail++;
+    return to;
 }
 
-static void build_text(struct buf *line, enum log_level level, const char *time, struct slice message,
-                       const struct log_field *fields, size_t n_fields)
+/* A line begins with the time; there is room for it. */
+static struct text put_now(struct text line)
 {
-    bool ok = buf_printf(line, "%s %s ", time, level_text[level]) && put_text(line, message, true);
-
-    for (size_t i = 0; ok && i < n_fields; i++) {
-        if (!is_left_out(&fields[i]))
-            ok = buf_printf(line, " %s=", fields[i].key) && put_value(line, &fields[i], false);
-    }
-    end_line(line, ok ? SLICE("\n") : SLICE("...\n"));
+    return text_skip(line, clock_format(clock_wall_us(), line.at));
 }
 
-static void build_json(struct buf *line, enum log_level level, const char *time, struct slice message,
-                       const struct log_field *fields, size_t n_fields)
+/* Both return the line's end. */
+static char *build_text(struct text line, enum log_level level, struct slice message,
+                        const struct log_field *fields, size_t n_fields)
 {
-    /* A byte takes six at most. */
-    bool cut = message.n > LOG_LINE_BYTES / 8;
-    size_t whole;
+    static const struct slice levels[] = {{" DEBUG ", 7}, {" INFO ", 6}, {" WARN ", 6}, {" ERROR ", 7}};
 
-    if (cut)
-        message.n = LOG_LINE_BYTES / 8;
-    cut = !(buf_printf(line, "{\"time\":\"%s\",\"level\":\"%s\",\"msg\":", time, level_json[level]) &&
-            put_json_value(line, message)) ||
-          cut;
-    whole = line->len;
-    for (size_t i = 0; !cut && i < n_fields; i++) {
+    line = text_put(put_now(line), levels[level]);
+    line = put_message(line, message);
+    for (size_t i = 0; i < n_fields; i++) {
         if (is_left_out(&fields[i]))
             continue;
-        cut = !(buf_printf(line, ",\"%s\":", fields[i].key) && put_value(line, &fields[i], true));
-        whole = cut ? whole : line->len;
+        line = text_put(line, fields[i].key);
+        line = put_value(line, &fields[i], log_put_text);
     }
-    line->len = whole;
-    end_line(line, cut ? SLICE(",\"cut\":\"...\"}\n") : SLICE("}\n"));
+    return end_line(line.at, line.left_bytes > 0 ? "\n" : "...\n");
+}
+
+/* ,"key":value from " key=". */
+static struct text put_json_field(struct text line, const struct log_field *f)
+{
+    line = text_put(line, SLICE(",\""));
+    line = text_put(line, (struct slice){f->key.p + 1, f->key.n - 2});
+    line = text_put(line, SLICE("\":"));
+    return put_value(line, f, log_put_json);
+}
+
+static struct text put_json_head(struct text line, enum log_level level, struct slice message)
+{
+    static const char *const levels[] = {"debug", "info", "warn", "error"};
+
+    line = put_now(text_put(line, SLICE("{\"time\":\"")));
+    line = text_put(line, SLICE("\",\"level\":\""));
+    line = text_put(line, slice_of(levels[level]));
+    line = text_put(line, SLICE("\",\"msg\":"));
+    return log_put_json(line, message);
+}
+
+static char *build_json(struct text line, enum log_level level, struct slice message,
+                        const struct log_field *fields, size_t n_fields)
+{
+    /* A byte takes six at most, so the head always fits. */
+    bool cut = message.n > LOG_LINE_BYTES / 8;
+    char *whole;
+
+    line = put_json_head(line, level, (struct slice){message.p, cut ? LOG_LINE_BYTES / 8 : message.n});
+    whole = line.at;
+    for (size_t i = 0; i < n_fields && !cut; i++) {
+        if (!is_left_out(&fields[i]))
+            line = put_json_field(line, &fields[i]);
+        cut = line.left_bytes == 0;
+        whole = cut ? whole : line.at;
+    }
+    return end_line(whole, cut ? ",\"cut\":\"...\"}\n" : "}\n");
 }
 
 void log_write(enum log_level level, const char *message, const struct log_field *fields, size_t n_fields)
 {
-    static struct buf line; /* kept, so that a line costs no allocation */
-    char time[CLOCK_TEXT_MAX];
+    static char bytes[LOG_LINE_BYTES];
+    struct text line = {bytes, sizeof(bytes) - LOG_TAIL_BYTES};
+    char *end;
 
     if (!log_enabled(level))
         return;
-    line.max_bytes = LOG_LINE_BYTES - LOG_TAIL_BYTES;
-    buf_clear(&line);
-    (void)clock_format(clock_wall_us(), time);
-    (the_log.format == LOG_JSON ? build_json : build_text)(&line, level, time, slice_of(message), fields,
-                                                           n_fields);
-    log_sink_write(log_sink(), buf_slice(&line));
+    if (the_log.format == LOG_JSON)
+        end = build_json(line, level, slice_of(message), fields, n_fields);
+    else
+        end = build_text(line, level, slice_of(message), fields, n_fields);
+    log_sink_write(log_sink(), (struct slice){bytes, (size_t)(end - bytes)});
     if (level >= LOG_ERROR)
         log_sink_flush(log_sink());
 }

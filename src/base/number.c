@@ -10,6 +10,11 @@
 #define WHOLE_MAX      9007199254740992.0 /* 2^53: up to here every whole number is exact */
 #define PARSE_TEXT_MAX 128 /* longer numbers are nonsense, and strtod needs a terminated copy */
 
+const char number_pairs[201] =
+    "00010203040506070809101112131415161718192021222324252627282930313233343536373839"
+    "40414243444546474849505152535455565758596061626364656667686970717273747576777879"
+    "8081828384858687888990919293949596979899";
+
 /* Made once and kept: a process that calls setlocale must not get "0,5" into its metrics page. */
 static locale_t c_locale(void)
 {
@@ -85,20 +90,48 @@ bool number_parse(struct slice text, double *value)
     return true;
 }
 
+static size_t count_digits(uint64_t n)
+{
+    for (size_t n_digits = 0;; n_digits += 4) {
+        if (n < 10)
+            return n_digits + 1;
+        if (n < 100)
+            return n_digits + 2;
+        if (n < 1000)
+            return n_digits + 3;
+        if (n < 10000)
+            return n_digits + 4;
+        n /= 10000;
+    }
+}
+
+/* From the last digit to the first. */
+static void put_digits(char *end, uint32_t n)
+{
+    while (n >= 100) {
+        end -= 2;
+        number_put_pair(end, n % 100);
+        n /= 100;
+    }
+    if (n >= 10)
+        number_put_pair(end - 2, n);
+    else
+        end[-1] = (char)('0' + n);
+}
+
 size_t number_format_int(int64_t value, char out[NUMBER_TEXT_MAX])
 {
-    char reversed[NUMBER_TEXT_MAX];
     uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    size_t n = 0, len = 0;
+    size_t len = count_digits(rest) + (value < 0);
+    char *end = out + len;
 
-    do {
-        reversed[n++] = (char)('0' + rest % 10);
-        rest /= 10;
-    } while (rest > 0);
-    if (value < 0)
-        out[len++] = '-';
-    while (n > 0)
-        out[len++] = reversed[--n];
+    out[0] = '-';
+    while (rest > UINT32_MAX) {
+        end -= 2;
+        number_put_pair(end, (unsigned)(rest % 100));
+        rest /= 100;
+    }
+    put_digits(end, (uint32_t)rest); /* half the work of a 64-bit division */
     return len;
 }
 

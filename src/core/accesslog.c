@@ -4,326 +4,308 @@
 
 #include "clock.h"
 #include "log.h"
-#include "number.h"
 
-/* Appends until something does not fit; then the whole line is taken back. */
-struct writer {
-    struct buf *out;
-    size_t line_start;
-    bool ok;
-};
+/* So that the keys are copied as constants. */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
 
-static struct writer writer_start(struct buf *out)
+/* A line is made here and then appended as a whole. Any line fits: 15 values of at most ACCESSLOG_VALUE_MAX
+ * bytes, six written for one, and our own words. */
+static char line[ACCESSLOG_LINE_MAX];
+
+static bool end_line(struct buf *out, struct text t)
 {
-    return (struct writer){.out = out, .line_start = out->len, .ok = true};
+    return t.left_bytes > 0 && buf_append(out, line, (size_t)(t.at - line));
 }
 
-static bool writer_end(struct writer *w)
+static struct text put_ms(struct text t, int64_t us)
 {
-    if (!w->ok)
-        w->out->len = w->line_start;
-    return w->ok;
+    return text_put_int(t, us > 0 ? us / US_PER_MS : 0);
 }
 
-static void put(struct writer *w, struct slice s)
+/* Part of a line's first few bytes, so there is room. */
+static struct text put_time(struct text t, int64_t wall_us)
 {
-    w->ok = w->ok && buf_append_slice(w->out, s);
+    return text_skip(t, clock_format(wall_us, t.at));
 }
 
-static void put_int(struct writer *w, int64_t n)
-{
-    char text[NUMBER_TEXT_MAX];
+typedef struct text put_fn(struct text t, struct slice value);
 
-    put(w, (struct slice){text, number_format_int(n, text)});
-}
-
-static void put_ms(struct writer *w, int64_t us)
-{
-    put_int(w, us > 0 ? us / US_PER_MS : 0);
-}
-
-static void put_bool(struct writer *w, bool b)
-{
-    put(w, b ? SLICE("true") : SLICE("false"));
-}
-
-static void put_time(struct writer *w, int64_t wall_us)
-{
-    char text[CLOCK_TEXT_MAX];
-
-    put(w, (struct slice){text, clock_format(wall_us, text)});
-}
-
-/* The value, or what fits of it, not cut inside a character. */
-static struct slice bounded(struct slice s, char copy[ACCESSLOG_VALUE_MAX])
-{
-    size_t n = ACCESSLOG_VALUE_MAX - 3;
-
-    if (s.n <= ACCESSLOG_VALUE_MAX)
-        return s;
-    for (size_t back = 0; back < 3 && ((unsigned char)s.p[n] & 0xc0) == 0x80; back++)
-        n--;
-    memcpy(copy, s.p, n);
-    memcpy(copy + n, "...", 3);
-    return (struct slice){copy, n + 3};
-}
-
-/* The appenders of log do not say whether everything fitted, so the longest escapes are asked for first. */
-static void put_escaped(struct writer *w, void (*append)(struct buf *, struct slice), struct slice value)
+/* Not cut inside a character. */
+static __attribute__((noinline)) struct text put_cut(struct text t, put_fn *put, struct slice value)
 {
     char copy[ACCESSLOG_VALUE_MAX];
-    struct slice s = bounded(value, copy);
+    size_t n = ACCESSLOG_VALUE_MAX - 3;
 
-    w->ok = w->ok && 6 * s.n + 2 <= w->out->max_bytes - w->out->len;
-    if (w->ok)
-        append(w->out, s);
+    for (size_t back = 0; back < 3 && ((unsigned char)value.p[n] & 0xc0) == 0x80; back++)
+        n--;
+    memcpy(copy, value.p, n);
+    memcpy(copy + n, "...", 3);
+    return put(t, (struct slice){copy, n + 3});
 }
 
-static void put_closed_by(struct writer *w, const struct accesslog_entry *e)
+/* The value, or what fits of it. */
+static inline struct text put_bounded(struct text t, put_fn *put, struct slice value)
 {
-    put(w, slice_of(e->closed_by));
+    return value.n <= ACCESSLOG_VALUE_MAX ? put(t, value) : put_cut(t, put, value);
+}
+
+static struct text put_closed_by(struct text t, const struct accesslog_entry *e)
+{
+    t = text_put(t, slice_of(e->closed_by));
     if (e->closed_phase != NULL) {
-        put(w, SLICE(":"));
-        put(w, slice_of(e->closed_phase));
+        t = text_put(t, SLICE(":"));
+        t = text_put(t, slice_of(e->closed_phase));
     }
+    return t;
 }
 
 /* ---- text ---- */
 
-/* One of the three parts between the quotes of the request line. */
-static void text_part(struct writer *w, struct slice value)
+static struct text put_hex_escaped(struct text t, struct slice s)
 {
     static const char hex[] = "0123456789abcdef";
-    char copy[ACCESSLOG_VALUE_MAX];
-    struct slice s = bounded(value, copy);
 
-    if (s.n == 0)
-        put(w, SLICE("-"));
-    for (size_t i = 0, plain = 0; i <= s.n; i++) {
-        unsigned char c = i < s.n ? (unsigned char)s.p[i] : 0;
+    for (size_t i = 0; i < s.n; i++) {
+        unsigned char c = (unsigned char)s.p[i];
 
         if (c > ' ' && c < 0x7f && c != '"' && c != '\\')
-            continue;
-        put(w, (struct slice){s.p + plain, i - plain});
-        if (i < s.n)
-            put(w, (struct slice){(char[]){'\\', 'x', hex[c >> 4], hex[c & 15]}, 4});
-        plain = i + 1;
+            t = text_put_char(t, (char)c);
+        else
+            t = text_put(t, (struct slice){(char[]){'\\', 'x', hex[c >> 4], hex[c & 15]}, 4});
     }
+    return t;
 }
 
-static void text_str(struct writer *w, struct slice key, struct slice value)
+/* One of the three parts between the quotes of the request line. */
+static struct text text_part(struct text t, struct slice value)
+{
+    struct text plain = t;
+
+    if (value.n == 0)
+        return text_put(t, SLICE("-"));
+    if (value.n <= ACCESSLOG_VALUE_MAX)
+        plain = log_put_plain(t, value);
+    return plain.at != t.at ? plain : put_bounded(t, put_hex_escaped, value);
+}
+
+static ALWAYS_INLINE struct text text_str(struct text t, struct slice key, struct slice value)
 {
     if (value.n == 0)
-        return;
-    put(w, key);
-    put_escaped(w, log_append_text, value);
+        return t;
+    t = text_put(t, key);
+    return put_bounded(t, log_put_text, value);
 }
 
-static void text_count(struct writer *w, struct slice key, unsigned n)
+static ALWAYS_INLINE struct text text_count(struct text t, struct slice key, unsigned n)
 {
     if (n == 0)
-        return;
-    put(w, key);
-    put_int(w, n);
+        return t;
+    t = text_put(t, key);
+    return text_put_int(t, n);
 }
 
-static void text_request(struct writer *w, const struct accesslog_entry *e)
+static struct text text_request(struct text t, const struct accesslog_entry *e)
 {
-    put(w, SLICE("["));
-    put_time(w, e->wall_us);
-    put(w, SLICE("] \""));
-    text_part(w, e->method);
-    put(w, SLICE(" "));
-    text_part(w, e->path);
-    put(w, SLICE(" "));
-    text_part(w, e->protocol);
-    put(w, SLICE("\" "));
-    put_int(w, e->status);
+    t = text_put(t, SLICE("["));
+    t = put_time(t, e->wall_us);
+    t = text_put(t, SLICE("] \""));
+    t = text_part(t, e->method);
+    t = text_put(t, SLICE(" "));
+    t = text_part(t, e->path);
+    t = text_put(t, SLICE(" "));
+    t = text_part(t, e->protocol);
+    t = text_put(t, SLICE("\" "));
+    return text_put_int(t, e->status);
 }
 
-static void text_error(struct writer *w, const struct accesslog_entry *e)
+static struct text text_error(struct text t, const struct accesslog_entry *e)
 {
     if (e->error_type == NULL)
-        return;
-    put(w, SLICE(" error="));
-    put(w, slice_of(e->error_type));
-    put(w, SLICE(":"));
+        return t;
+    t = text_put(t, SLICE(" error="));
+    t = text_put(t, slice_of(e->error_type));
+    t = text_put(t, SLICE(":"));
     if (e->error_message.n > 0)
-        put_escaped(w, log_append_text, e->error_message);
+        t = put_bounded(t, log_put_text, e->error_message);
+    return t;
 }
 
-static void text_names(struct writer *w, const struct accesslog_entry *e)
+static struct text text_names(struct text t, const struct accesslog_entry *e)
 {
-    text_str(w, SLICE(" model_name="), e->model_name);
-    text_str(w, SLICE(" model_route="), e->model_route);
-    text_str(w, SLICE(" model_server="), e->model_server);
-    text_str(w, SLICE(" selected_pod="), e->selected_pod);
-    text_str(w, SLICE(" request_id="), e->request_id);
-    text_str(w, SLICE(" backend_type="), slice_of(e->backend_type));
-    text_str(w, SLICE(" backend_name="), e->backend_name);
-    text_str(w, SLICE(" upstream_model="), e->upstream_model);
-    text_count(w, SLICE(" upstream_status_code="), e->upstream_status);
-    text_count(w, SLICE(" upstream_attempts="), e->upstream_attempts);
-    text_str(w, SLICE(" error_origin="), slice_of(e->error_origin));
+    t = text_str(t, SLICE(" model_name="), e->model_name);
+    t = text_str(t, SLICE(" model_route="), e->model_route);
+    t = text_str(t, SLICE(" model_server="), e->model_server);
+    t = text_str(t, SLICE(" selected_pod="), e->selected_pod);
+    t = text_str(t, SLICE(" request_id="), e->request_id);
+    t = text_str(t, SLICE(" backend_type="), slice_of(e->backend_type));
+    t = text_str(t, SLICE(" backend_name="), e->backend_name);
+    t = text_str(t, SLICE(" upstream_model="), e->upstream_model);
+    t = text_count(t, SLICE(" upstream_status_code="), e->upstream_status);
+    t = text_count(t, SLICE(" upstream_attempts="), e->upstream_attempts);
+    return text_str(t, SLICE(" error_origin="), slice_of(e->error_origin));
 }
 
-static void text_tokens(struct writer *w, const struct accesslog_entry *e)
+static struct text text_tokens(struct text t, const struct accesslog_entry *e)
 {
     if (e->input_tokens <= 0 && e->output_tokens <= 0)
-        return;
-    put(w, SLICE(" tokens="));
-    put_int(w, e->input_tokens);
-    put(w, SLICE("/"));
-    put_int(w, e->output_tokens);
+        return t;
+    t = text_put(t, SLICE(" tokens="));
+    t = text_put_int(t, e->input_tokens);
+    t = text_put(t, SLICE("/"));
+    return text_put_int(t, e->output_tokens);
 }
 
-static void text_own(struct writer *w, const struct accesslog_entry *e)
+static struct text text_own(struct text t, const struct accesslog_entry *e)
 {
     if (e->queue_us >= 0) {
-        put(w, SLICE(" queue_ms="));
-        put_ms(w, e->queue_us);
+        t = text_put(t, SLICE(" queue_ms="));
+        t = put_ms(t, e->queue_us);
     }
     if (e->ttft_us >= 0) {
-        put(w, SLICE(" ttft_ms="));
-        put_ms(w, e->ttft_us);
+        t = text_put(t, SLICE(" ttft_ms="));
+        t = put_ms(t, e->ttft_us);
     }
-    text_str(w, SLICE(" session="), e->session);
+    t = text_str(t, SLICE(" session="), e->session);
     if (e->has_queue) {
-        put(w, SLICE(" boosted="));
-        put_bool(w, e->boosted);
-        put(w, SLICE(" overtaken="));
-        put_int(w, e->overtaken);
+        t = text_put(t, SLICE(" boosted="));
+        t = text_put_bool(t, e->boosted);
+        t = text_put(t, SLICE(" overtaken="));
+        t = text_put_int(t, e->overtaken);
     }
     if (e->closed_by != NULL) {
-        put(w, SLICE(" closed_by="));
-        put_closed_by(w, e);
+        t = text_put(t, SLICE(" closed_by="));
+        t = put_closed_by(t, e);
     }
+    return t;
 }
 
-static void text_timings(struct writer *w, const struct accesslog_entry *e)
+static struct text text_timings(struct text t, const struct accesslog_entry *e)
 {
-    put(w, SLICE(" timings="));
-    put_ms(w, e->total_us);
-    put(w, SLICE("ms("));
-    put_ms(w, e->request_us);
-    put(w, SLICE("+"));
-    put_ms(w, e->upstream_us);
-    put(w, SLICE("+"));
-    put_ms(w, e->response_us);
-    put(w, SLICE(")\n"));
+    t = text_put(t, SLICE(" timings="));
+    t = put_ms(t, e->total_us);
+    t = text_put(t, SLICE("ms("));
+    t = put_ms(t, e->request_us);
+    t = text_put(t, SLICE("+"));
+    t = put_ms(t, e->upstream_us);
+    t = text_put(t, SLICE("+"));
+    t = put_ms(t, e->response_us);
+    return text_put(t, SLICE(")\n"));
 }
 
 bool accesslog_text(struct buf *out, const struct accesslog_entry *e)
 {
-    struct writer w = writer_start(out);
+    struct text t = {line, sizeof(line)};
 
-    text_request(&w, e);
-    text_error(&w, e);
-    text_names(&w, e);
-    text_tokens(&w, e);
-    text_own(&w, e);
-    text_timings(&w, e);
-    return writer_end(&w);
+    t = text_request(t, e);
+    t = text_error(t, e);
+    t = text_names(t, e);
+    t = text_tokens(t, e);
+    t = text_own(t, e);
+    t = text_timings(t, e);
+    return end_line(out, t);
 }
 
 /* ---- JSON ---- */
 
 /* Keys come with their punctuation: `,"method":`. */
-static void json_str(struct writer *w, struct slice key, struct slice value)
+static ALWAYS_INLINE struct text json_str(struct text t, struct slice key, struct slice value)
 {
-    put(w, key);
-    put_escaped(w, log_append_json, value);
+    t = text_put(t, key);
+    return put_bounded(t, log_put_json, value);
 }
 
-static void json_optional(struct writer *w, struct slice key, struct slice value)
+static ALWAYS_INLINE struct text json_optional(struct text t, struct slice key, struct slice value)
 {
     if (value.n > 0)
-        json_str(w, key, value);
+        t = json_str(t, key, value);
+    return t;
 }
 
-static void json_count(struct writer *w, struct slice key, int64_t n)
+static ALWAYS_INLINE struct text json_count(struct text t, struct slice key, int64_t n)
 {
     if (n <= 0)
-        return;
-    put(w, key);
-    put_int(w, n);
+        return t;
+    t = text_put(t, key);
+    return text_put_int(t, n);
 }
 
-static void json_ms(struct writer *w, struct slice key, int64_t us)
+static ALWAYS_INLINE struct text json_ms(struct text t, struct slice key, int64_t us)
 {
-    put(w, key);
-    put_ms(w, us);
+    t = text_put(t, key);
+    return put_ms(t, us);
 }
 
-static void json_request(struct writer *w, const struct accesslog_entry *e)
+static struct text json_request(struct text t, const struct accesslog_entry *e)
 {
-    put(w, SLICE("{\"timestamp\":\""));
-    put_time(w, e->wall_us);
-    json_str(w, SLICE("\",\"method\":"), e->method);
-    json_str(w, SLICE(",\"path\":"), e->path);
-    json_str(w, SLICE(",\"protocol\":"), e->protocol);
-    put(w, SLICE(",\"status_code\":"));
-    put_int(w, e->status);
+    t = text_put(t, SLICE("{\"timestamp\":\""));
+    t = put_time(t, e->wall_us);
+    t = json_str(t, SLICE("\",\"method\":"), e->method);
+    t = json_str(t, SLICE(",\"path\":"), e->path);
+    t = json_str(t, SLICE(",\"protocol\":"), e->protocol);
+    t = text_put(t, SLICE(",\"status_code\":"));
+    t = text_put_int(t, e->status);
     if (e->error_type != NULL) {
-        json_str(w, SLICE(",\"error\":{\"type\":"), slice_of(e->error_type));
-        json_str(w, SLICE(",\"message\":"), e->error_message);
-        put(w, SLICE("}"));
+        t = json_str(t, SLICE(",\"error\":{\"type\":"), slice_of(e->error_type));
+        t = json_str(t, SLICE(",\"message\":"), e->error_message);
+        t = text_put(t, SLICE("}"));
     }
+    return t;
 }
 
-static void json_names(struct writer *w, const struct accesslog_entry *e)
+static struct text json_names(struct text t, const struct accesslog_entry *e)
 {
-    json_str(w, SLICE(",\"model_name\":"), e->model_name);
-    json_optional(w, SLICE(",\"model_route\":"), e->model_route);
-    json_optional(w, SLICE(",\"model_server\":"), e->model_server);
-    json_optional(w, SLICE(",\"selected_pod\":"), e->selected_pod);
-    json_optional(w, SLICE(",\"request_id\":"), e->request_id);
-    json_optional(w, SLICE(",\"backend_type\":"), slice_of(e->backend_type));
-    json_optional(w, SLICE(",\"backend_name\":"), e->backend_name);
-    json_optional(w, SLICE(",\"upstream_model\":"), e->upstream_model);
-    json_count(w, SLICE(",\"upstream_status_code\":"), e->upstream_status);
-    json_count(w, SLICE(",\"upstream_attempts\":"), e->upstream_attempts);
-    json_optional(w, SLICE(",\"error_origin\":"), slice_of(e->error_origin));
+    t = json_str(t, SLICE(",\"model_name\":"), e->model_name);
+    t = json_optional(t, SLICE(",\"model_route\":"), e->model_route);
+    t = json_optional(t, SLICE(",\"model_server\":"), e->model_server);
+    t = json_optional(t, SLICE(",\"selected_pod\":"), e->selected_pod);
+    t = json_optional(t, SLICE(",\"request_id\":"), e->request_id);
+    t = json_optional(t, SLICE(",\"backend_type\":"), slice_of(e->backend_type));
+    t = json_optional(t, SLICE(",\"backend_name\":"), e->backend_name);
+    t = json_optional(t, SLICE(",\"upstream_model\":"), e->upstream_model);
+    t = json_count(t, SLICE(",\"upstream_status_code\":"), e->upstream_status);
+    t = json_count(t, SLICE(",\"upstream_attempts\":"), e->upstream_attempts);
+    return json_optional(t, SLICE(",\"error_origin\":"), slice_of(e->error_origin));
 }
 
-static void json_numbers(struct writer *w, const struct accesslog_entry *e)
+static struct text json_numbers(struct text t, const struct accesslog_entry *e)
 {
-    json_count(w, SLICE(",\"input_tokens\":"), e->input_tokens);
-    json_count(w, SLICE(",\"output_tokens\":"), e->output_tokens);
-    json_ms(w, SLICE(",\"duration_total\":"), e->total_us);
-    json_ms(w, SLICE(",\"duration_request_processing\":"), e->request_us);
-    json_ms(w, SLICE(",\"duration_upstream_processing\":"), e->upstream_us);
-    json_ms(w, SLICE(",\"duration_response_processing\":"), e->response_us);
+    t = json_count(t, SLICE(",\"input_tokens\":"), e->input_tokens);
+    t = json_count(t, SLICE(",\"output_tokens\":"), e->output_tokens);
+    t = json_ms(t, SLICE(",\"duration_total\":"), e->total_us);
+    t = json_ms(t, SLICE(",\"duration_request_processing\":"), e->request_us);
+    t = json_ms(t, SLICE(",\"duration_upstream_processing\":"), e->upstream_us);
+    return json_ms(t, SLICE(",\"duration_response_processing\":"), e->response_us);
 }
 
-static void json_own(struct writer *w, const struct accesslog_entry *e)
+static struct text json_own(struct text t, const struct accesslog_entry *e)
 {
     if (e->queue_us >= 0)
-        json_ms(w, SLICE(",\"queue_ms\":"), e->queue_us);
+        t = json_ms(t, SLICE(",\"queue_ms\":"), e->queue_us);
     if (e->ttft_us >= 0)
-        json_ms(w, SLICE(",\"ttft_ms\":"), e->ttft_us);
-    json_optional(w, SLICE(",\"session\":"), e->session);
+        t = json_ms(t, SLICE(",\"ttft_ms\":"), e->ttft_us);
+    t = json_optional(t, SLICE(",\"session\":"), e->session);
     if (e->has_queue) {
-        put(w, SLICE(",\"boosted\":"));
-        put_bool(w, e->boosted);
-        put(w, SLICE(",\"overtaken\":"));
-        put_int(w, e->overtaken);
+        t = text_put(t, SLICE(",\"boosted\":"));
+        t = text_put_bool(t, e->boosted);
+        t = text_put(t, SLICE(",\"overtaken\":"));
+        t = text_put_int(t, e->overtaken);
     }
     if (e->closed_by != NULL) {
-        put(w, SLICE(",\"closed_by\":\""));
-        put_closed_by(w, e);
-        put(w, SLICE("\""));
+        t = text_put(t, SLICE(",\"closed_by\":\""));
+        t = put_closed_by(t, e);
+        t = text_put(t, SLICE("\""));
     }
+    return t;
 }
 
 bool accesslog_json(struct buf *out, const struct accesslog_entry *e)
 {
-    struct writer w = writer_start(out);
+    struct text t = {line, sizeof(line)};
 
-    json_request(&w, e);
-    json_names(&w, e);
-    json_numbers(&w, e);
-    json_own(&w, e);
-    put(&w, SLICE("}\n"));
-    return writer_end(&w);
+    t = json_request(t, e);
+    t = json_names(t, e);
+    t = json_numbers(t, e);
+    t = json_own(t, e);
+    t = text_put(t, SLICE("}\n"));
+    return end_line(out, t);
 }

@@ -122,6 +122,7 @@ static void client_start_head(struct client *c)
 {
     c->state = CLIENT_HEAD;
     c->first_byte_us = loop_now_us(c->conn.loop);
+    c->framing = HTTP1_NO_BODY;
     c->refused = false;
     if (c->head == NULL)
         c->head = http1_head_new();
@@ -514,6 +515,8 @@ void client_end(struct client *c, bool clean)
     if (c->state == CLIENT_CLOSED)
         return;
     c->request = NULL;
+    /* Where the end of the connection is the end of the answer, only a reset can say that it is not whole. */
+    c->cut |= !clean && c->state == CLIENT_BUSY && c->framing == HTTP1_UNTIL_CLOSE;
     client_drop_head(c);
     client_drop_body(c);
     if (c->conn.broken) {
@@ -542,7 +545,7 @@ void client_close(struct client *c)
     c->state = CLIENT_CLOSED;
     loop_timer_cancel(c->conn.loop, &c->timer);
     loop_task_cancel(&c->next);
-    conn_close(&c->conn, false);
+    conn_close(&c->conn, c->cut);
     client_drop_head(c);
     client_drop_body(c);
     buf_free(&c->in);

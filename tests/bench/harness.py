@@ -154,6 +154,19 @@ def answers(port, path=None):
         return False
 
 
+def completes(port):
+    """Does a chat completion get a 200?"""
+    body = chat_body(1024)
+    head = (f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n")
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as s:
+            s.sendall(head.encode() + body)
+            return b" 200 " in s.recv(4096)[:20]
+    except OSError:
+        return False
+
+
 def descendants(pid):
     parents = {}
     for entry in os.listdir("/proc"):
@@ -337,11 +350,15 @@ def start_nginx(setup):
 
 def start_peer(name, template, setup):
     words = [w.replace("{port}", str(setup.port)).replace("{backend}", f"http://127.0.0.1:{setup.pods[0]}")
-             .replace("{model}", MODEL) for w in shlex.split(template)]
+             .replace("{backend_port}", str(setup.pods[0])).replace("{model}", MODEL) for w in shlex.split(template)]
     p = Process(name, words, PROXY_CORE, setup.log("peer.log"))
     p.wait_for(setup.port, seconds=180)
+    # It may listen before it knows its pod.
     end = time.monotonic() + 60
-    while not answers(setup.port, "/v1/models") and time.monotonic() < end:
+    while not completes(setup.port):
+        if time.monotonic() > end:
+            p.stop()
+            fail(f"{name} listens, but does not answer a chat completion with 200:\n{p.output()}")
         time.sleep(0.2)
     return p
 

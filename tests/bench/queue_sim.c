@@ -18,7 +18,6 @@
 #define ID_BYTES 32
 #define NO_EVENT INT64_MAX
 #define PODS_MAX 4096
-#define GAIN     0.05 /* of the learned averages */
 
 /* DIRECT: round robin to the pods, no router. FIFO: no session header. The rest differ in rules alone. */
 enum policy { DIRECT, NOQUEUE, FIFO, OFF, PREFER, N_POLICIES };
@@ -82,13 +81,6 @@ struct options {
     struct pod_rules pods;
     int64_t warmup_us, window_us, turn_us, scrape_us;
     uint64_t seed;
-    double worth; /* > 0: the sticky wait is at most so many times what a warm prefix was seen to save */
-};
-
-/* Mean time from admission to the first token, of calls on their warm pod and of the others. */
-struct learned {
-    double warm_us, cold_us;
-    bool seen_warm, seen_cold;
 };
 
 struct run {
@@ -101,10 +93,9 @@ struct run {
     struct session *sessions;
     struct results results;
     struct results_series waits;
-    struct learned learned;
     unsigned next_pod;
     uint64_t issued, answered, expired, in_system;
-    uint64_t window_forced, n_events, n_pumps;
+    uint64_t n_events, n_pumps;
 };
 
 static void schedule(struct run *r, struct event *e, enum event_kind kind, int64_t due_us)
@@ -294,8 +285,6 @@ static void engine_store(struct pod_model *p, struct call *c, size_t text_bytes)
     prefix_grow(p, c->end, blocks - min_size(blocks, c->shared_blocks));
 }
 
-static void learn(struct run *r, const struct call *c);
-
 static void engine_prefilled(struct run *r, struct call *c)
 {
     struct pod_model *p = c->at;
@@ -303,7 +292,6 @@ static void engine_prefilled(struct run *r, struct call *c)
     p->prefilling = NULL;
     engine_store(p, c, c->prompt_bytes);
     c->ttft_us = r->now_us - c->issued_us;
-    learn(r, c);
     schedule(r, &c->event, CALL_ENDS, r->now_us + (c->session->kind->chunks - 1) * r->o.regime.chunk_us);
     engine_schedule(r, p);
 }
@@ -327,35 +315,6 @@ static void engine_submit(struct run *r, struct pod_model *p, struct call *c)
     list_push_back(&p->waiting, &c->link);
     p->n_waiting++;
     engine_schedule(r, p);
-}
-
-/* ---- what a warm prefix is worth ---- */
-
-static void learn_one(double *mean_us, bool *seen, double us)
-{
-    *mean_us += *seen ? GAIN * (us - *mean_us) : us - *mean_us;
-    *seen = true;
-}
-
-/* The proposed rule, tried from outside: the limit of the wait in a lane follows the two averages. */
-static void learn(struct run *r, const struct call *c)
-{
-    struct learned *l = &r->learned;
-    double us = (double)(r->now_us - c->admitted_us), worth_us;
-    int64_t limit_us = r->o.rules.sticky_wait_us;
-
-    if (r->o.worth <= 0)
-        return;
-    if (c->item.queue.warm_pod_id == c->at->pod->id)
-        learn_one(&l->warm_us, &l->seen_warm, us);
-    else
-        learn_one(&l->cold_us, &l->seen_cold, us);
-    if (!l->seen_warm || !l->seen_cold)
-        return;
-    worth_us = r->o.worth * (l->cold_us - l->warm_us);
-    r->model->q.rules.sticky_wait_us = worth_us <= 0                 ? 0
-                                       : worth_us < (double)limit_us ? (int64_t)worth_us
-                                                                     : limit_us;
 }
 
 /* ---- clients ---- */
@@ -432,7 +391,6 @@ static void record(struct run *r, const struct call *c)
     results_answered(&r->results, c->session->place.turn == 0, c->ttft_us,
                      (c->prompt_bytes + WORKLOAD_TOKEN_BYTES - 1) / WORKLOAD_TOKEN_BYTES, c->cached_tokens);
     results_add(&r->waits, c->admitted_us - c->queued_us);
-    r->window_forced += c->item.queue.forced;
 }
 
 static void call_end(struct run *r, struct call *c)
@@ -615,18 +573,17 @@ static void print(struct run *r)
 
     printf("{\"run\": \"sim\", \"regime\": \"%s\", \"policy\": \"%s\", \"seed\": %llu, \"pods\": %u, "
            "\"sessions\": %u, \"sticky_wait_s\": %.3f, \"grace_s\": %.3f, \"max_overtakes\": %u, "
-           "\"timeout_s\": %.1f, \"worth\": %.2f",
+           "\"timeout_s\": %.1f",
            r->o.regime.name, policy_names[r->o.policy], (unsigned long long)r->o.seed, r->o.regime.pods,
            r->o.regime.sessions, (double)r->o.rules.sticky_wait_us / 1e6, (double)r->o.pods.grace_us / 1e6,
-           r->o.rules.max_overtakes, (double)r->o.rules.timeout_us / 1e6, r->o.worth);
+           r->o.rules.max_overtakes, (double)r->o.rules.timeout_us / 1e6);
     results_print(&r->results);
     results_print_series("queue", &r->waits);
-    printf(", \"forced\": %llu, \"forced_by_overtakes\": %llu, \"forced_by_sticky_wait\": %llu, "
-           "\"promoted\": %llu, \"learned_wait_s\": %.3f, \"events\": %llu, \"pumps\": %llu}\n",
-           (unsigned long long)r->window_forced, (unsigned long long)s->forced_by_overtakes,
-           (unsigned long long)s->forced_by_sticky_wait, (unsigned long long)s->promoted,
-           (double)r->model->q.rules.sticky_wait_us / 1e6, (unsigned long long)r->n_events,
-           (unsigned long long)r->n_pumps);
+    printf(", \"forced_share\": %.4f, \"forced_by_overtakes\": %llu, \"forced_by_sticky_wait\": %llu, "
+           "\"promoted\": %llu, \"events\": %llu, \"pumps\": %llu}\n",
+           s->dequeued > 0 ? (double)s->dequeued_forced / (double)s->dequeued : 0,
+           (unsigned long long)s->forced_by_overtakes, (unsigned long long)s->forced_by_sticky_wait,
+           (unsigned long long)s->promoted, (unsigned long long)r->n_events, (unsigned long long)r->n_pumps);
 }
 
 /* ---- options ---- */
@@ -654,10 +611,9 @@ static int usage(void)
             "  --policy NAME    direct noqueue fifo off prefer (default prefer)\n"
             "  --sticky-wait S  default 5         --grace S          default 0\n"
             "  --max-overtakes N  default 16      --timeout S        wait limit, 0 = none (default)\n"
-            "  --worth F        bound the sticky wait by F times what a warm prefix is seen to save\n"
             "  --pods N --sessions N --slots N --kv-blocks N --prefill-rate N   instead of the regime's\n"
             "  --tracked N      sessions the router remembers (default 4096)\n"
-            "  --warmup S --seconds S   default 60, 180      --seed N   default 1\n"
+            "  --warmup S --seconds S   instead of the regime's   --seed N   default 1\n"
             "  --turn-us N      the router's loop takes the events of so many microseconds at a time\n");
     return 2;
 }
@@ -679,12 +635,12 @@ static bool find_policy(const char *name, enum policy *policy)
 }
 
 static const struct option long_options[] = {
-    {"regime", 1, NULL, 'r'},   {"policy", 1, NULL, 'p'},       {"sticky-wait", 1, NULL, 'w'},
-    {"grace", 1, NULL, 'g'},    {"seed", 1, NULL, 's'},         {"max-overtakes", 1, NULL, 'o'},
-    {"timeout", 1, NULL, 't'},  {"worth", 1, NULL, 'f'},        {"pods", 1, NULL, 'P'},
-    {"sessions", 1, NULL, 'S'}, {"slots", 1, NULL, 'L'},        {"kv-blocks", 1, NULL, 'K'},
-    {"tracked", 1, NULL, 'T'},  {"warmup", 1, NULL, 'W'},       {"seconds", 1, NULL, 'D'},
-    {"turn-us", 1, NULL, 'u'},  {"prefill-rate", 1, NULL, 'R'}, {NULL, 0, NULL, 0},
+    {"regime", 1, NULL, 'r'},       {"policy", 1, NULL, 'p'},    {"sticky-wait", 1, NULL, 'w'},
+    {"grace", 1, NULL, 'g'},        {"seed", 1, NULL, 's'},      {"max-overtakes", 1, NULL, 'o'},
+    {"timeout", 1, NULL, 't'},      {"pods", 1, NULL, 'P'},      {"sessions", 1, NULL, 'S'},
+    {"slots", 1, NULL, 'L'},        {"kv-blocks", 1, NULL, 'K'}, {"tracked", 1, NULL, 'T'},
+    {"warmup", 1, NULL, 'W'},       {"seconds", 1, NULL, 'D'},   {"turn-us", 1, NULL, 'u'},
+    {"prefill-rate", 1, NULL, 'R'}, {NULL, 0, NULL, 0},
 };
 
 /* The regime comes first, whatever the order of the options, as others change it. */
@@ -701,6 +657,8 @@ static bool find_regime(int argc, char **argv, struct options *o)
     if (optind < argc || workload_find(name) == NULL)
         return false;
     o->regime = *workload_find(name);
+    o->warmup_us = o->regime.warmup_s * US_PER_S;
+    o->window_us = o->regime.window_s * US_PER_S;
     optind = 1;
     return true;
 }
@@ -729,9 +687,6 @@ static bool set_option(struct options *o, int c)
         break;
     case 't':
         o->rules.timeout_us = us_of(optarg);
-        break;
-    case 'f':
-        o->worth = strtod(optarg, NULL);
         break;
     case 'P':
         o->regime.pods = number_of(optarg);
@@ -782,8 +737,6 @@ int main(int argc, char **argv)
     r.o =
         (struct options){.policy = PREFER,
                          .rules = {.sticky_wait_us = 5 * US_PER_S, .max_overtakes = 16, .max_sessions = 4096},
-                         .warmup_us = 60 * US_PER_S,
-                         .window_us = 180 * US_PER_S,
                          .scrape_us = 1 * US_PER_S,
                          .seed = 1};
     if (!find_regime(argc, argv, &r.o))

@@ -66,10 +66,16 @@ static inline double results_quantile(const struct results_series *s, double q)
 
 static inline void results_print_series(const char *name, struct results_series *s)
 {
+    double sum = 0;
+
     if (s->n > 0)
         qsort(s->seconds, s->n, sizeof(*s->seconds), results_compare);
-    printf(", \"%s\": {\"n\": %zu, \"p50\": %.4f, \"p90\": %.4f, \"p99\": %.4f, \"quantiles\": [", name, s->n,
-           results_quantile(s, 0.5), results_quantile(s, 0.9), results_quantile(s, 0.99));
+    for (size_t i = 0; i < s->n; i++)
+        sum += (double)s->seconds[i];
+    printf(", \"%s\": {\"n\": %zu, \"mean\": %.4f, \"p50\": %.4f, \"p90\": %.4f, \"p99\": %.4f, "
+           "\"quantiles\": [",
+           name, s->n, s->n > 0 ? sum / (double)s->n : 0, results_quantile(s, 0.5), results_quantile(s, 0.9),
+           results_quantile(s, 0.99));
     for (unsigned i = 0; i < RESULTS_QUANTILES; i++)
         printf("%s%.4f", i > 0 ? ", " : "", results_quantile(s, (double)i / (RESULTS_QUANTILES - 1)));
     printf("]}");

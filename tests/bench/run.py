@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -224,15 +225,15 @@ def show(value, form="{:.2f}"):
 def report_case(case, by_name, calls):
     unit = "chunk" if case.stream else "request"
     print(f"\n{case.title}")
-    print(f"  {'':16}{'CPU us/' + unit:>16}{'spread':>15}{'ratio':>7}{'spread':>12}{unit + 's/s':>12}{'p50 us':>9}{'p99 us':>10}"
+    print(f"  {'':16}{'CPU us/' + unit:>16}{'spread':>15}{'ratio':>7}{'spread':>12}{unit + 's/s':>12}{'p50 us':>11}{'p99 us':>11}"
           f"{'peers us':>10}{'segments':>10}{'core 0':>8}{'KB/conn':>9}{'RSS MB':>8}{'errors':>8}{'syscalls':>10}")
     reference = by_name.get(REFERENCE, [])
     for name, rounds in by_name.items():
         r = ratios(rounds, reference)
         cpu = column(rounds, "cpu_us")
         print(f"  {name:16}{show(median(cpu)):>16}{spread(cpu):>15}{show(median(r)):>7}{spread(r):>12}"
-              f"{show(median(column(rounds, 'per_s')), '{:,.0f}'):>12}{show(median(column(rounds, 'p50_us')), '{:,.0f}'):>9}"
-              f"{show(median(column(rounds, 'p99_us')), '{:,.0f}'):>10}{show(median(column(rounds, 'peer_us'))):>10}"
+              f"{show(median(column(rounds, 'per_s')), '{:,.0f}'):>12}{show(median(column(rounds, 'p50_us')), '{:,.0f}'):>11}"
+              f"{show(median(column(rounds, 'p99_us')), '{:,.0f}'):>11}{show(median(column(rounds, 'peer_us'))):>10}"
               f"{show(median(column(rounds, 'segments'))):>10}{show(median(column(rounds, 'busy')), '{:.0%}'):>8}"
               f"{show(median(column(rounds, 'rss_kb'))):>9}{show(median(column(rounds, 'rss_mb')), '{:.1f}'):>8}"
               f"{sum(e or 0 for e in column(rounds, 'errors')):>8}{show(calls.get(case.name, {}).get(name)):>10}")
@@ -299,6 +300,33 @@ def report_machine(options):
           "medians; ratio: CPU against HAProxy in the same round")
 
 
+WRK_POST = """wrk.method = "POST"
+wrk.headers["Content-Type"] = "application/json"
+local f = io.open("{body}", "rb")
+wrk.body = f:read("*a")
+f:close()
+"""
+
+
+def report_cross_check():
+    """The same load by wrk, a generator that is not ours."""
+    wrk = harness.need("wrk", "wrk")
+    with tempfile.TemporaryDirectory() as directory:
+        setup = harness.Setup(directory, harness.free_ports(1))
+        with open(setup.log("body"), "wb") as f:
+            f.write(harness.chat_body(1024))
+        script = setup.file("post.lua", WRK_POST.replace("{body}", setup.log("body")))
+        with harness.start_sink(setup), harness.start_router(setup):
+            ours = harness.load(["--port", setup.port, "--body", setup.log("body"), "--warmup", 0.5, "--seconds", 2])
+            done = subprocess.run([wrk, "-t1", "-c64", "-d2s", "-s", script,
+                                   f"http://127.0.0.1:{setup.port}/v1/chat/completions"], stdout=subprocess.PIPE, text=True,
+                                  preexec_fn=lambda: os.sched_setaffinity(0, {harness.LOAD_CORE}))
+    theirs = re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)
+    bad = re.search(r"Non-2xx.*", done.stdout)
+    print(f"\nCross-check, 1 KB POST through the router, 64 connections: load {ours['requests'] / ours['seconds']:,.0f} "
+          f"requests/s, wrk {float(theirs[1]) if theirs else 0:,.0f}" + (f" ({bad[0]})" if bad else ""), flush=True)
+
+
 def report_queue():
     program = os.path.join(harness.BENCH, "bench_queue")
     if os.access(program, os.X_OK):
@@ -313,7 +341,8 @@ def read_arguments():
     a.add_argument("--case", action="append", default=[], help="only these cases: " + ", ".join(c.name for c in CASES))
     a.add_argument("--only", help="only these contenders, separated by commas")
     a.add_argument("--peer", action="append", default=[], metavar="'NAME=COMMAND {port} {backend}'",
-                   help="another router; {port}: where it listens, {backend}: http://127.0.0.1:PORT of the pod, {model}")
+                   help="another router; {port}: where it listens, {backend}: http://127.0.0.1:PORT of the pod; "
+                        "also {backend_port} and {model}")
     a.add_argument("--json", help="file for all figures of all rounds")
     a.add_argument("--no-queue", action="store_true", help="without bench_queue")
     options = a.parse_args()
@@ -338,6 +367,8 @@ def main():
     for case in cases:
         report_case(case, results[case.name], calls)
     Goals(results, calls).print(cases)
+    if not options.quick and not options.case:
+        report_cross_check()
     if not options.no_queue:
         report_queue()
     for name, text in bench.configs.items():

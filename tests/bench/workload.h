@@ -41,7 +41,8 @@ struct workload_regime {
     struct workload_kind chat, agent;
     int64_t chunk_us;
     unsigned prefill_tokens_per_s, kv_blocks; /* of each pod */
-    double scale;                             /* how much faster the real run goes */
+    unsigned warmup_s, window_s;
+    double scale; /* how much faster the real run goes */
 };
 
 #define WORKLOAD_LONG                                                                                        \
@@ -62,11 +63,11 @@ struct workload_regime {
     }
 
 static const struct workload_regime workload_regimes[] = {
-    {"long-above", 4, 16, 200, 0, WORKLOAD_LONG, WORKLOAD_LONG, 400000, 6000, 25000, 20},
-    {"long-below", 4, 16, 50, 0, WORKLOAD_LONG, WORKLOAD_LONG, 400000, 6000, 25000, 20},
-    {"short-above", 4, 16, 250, 0, WORKLOAD_SHORT, WORKLOAD_SHORT, 400000, 6000, 25000, 20},
-    {"short-below", 4, 16, 80, 0, WORKLOAD_SHORT, WORKLOAD_SHORT, 400000, 6000, 25000, 20},
-    {"agents", 4, 16, 80, 50, WORKLOAD_CHAT, WORKLOAD_AGENT, 400000, 6000, 25000, 5},
+    {"long-above", 4, 16, 200, 0, WORKLOAD_LONG, WORKLOAD_LONG, 400000, 6000, 25000, 60, 180, 20},
+    {"long-below", 4, 16, 50, 0, WORKLOAD_LONG, WORKLOAD_LONG, 400000, 6000, 25000, 60, 180, 20},
+    {"short-above", 4, 16, 250, 0, WORKLOAD_SHORT, WORKLOAD_SHORT, 400000, 6000, 25000, 60, 180, 20},
+    {"short-below", 4, 16, 80, 0, WORKLOAD_SHORT, WORKLOAD_SHORT, 400000, 6000, 25000, 60, 180, 20},
+    {"agents", 4, 16, 80, 50, WORKLOAD_CHAT, WORKLOAD_AGENT, 400000, 6000, 25000, 30, 50, 5},
 };
 
 #define WORKLOAD_REGIMES (sizeof(workload_regimes) / sizeof(workload_regimes[0]))

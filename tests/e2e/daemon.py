@@ -21,7 +21,6 @@ class Lines(threading.Thread):
     def __init__(self, stream):
         super().__init__(daemon=True)
         self.stream, self.lines = stream, []
-        self.start()
 
     def run(self):
         for line in self.stream:
@@ -67,7 +66,8 @@ def run_router(*args, env=None, timeout=None):
 class Router:
     """A running router. Options are environment names in lower case: Router(session_boost_timeout="1s")."""
 
-    def __init__(self, backends=None, ini=None, args=(), boost=True, env=None, tmp_path=None, wait=True, cwd=None, **options):
+    def __init__(self, backends=None, ini=None, args=(), boost=True, env=None, tmp_path=None, wait=True, nofile=None, read_stdout=True,
+                 **options):
         settings = {"ROUTER_BIND": "127.0.0.1", "ACCESS_LOG_FORMAT": "json", "METRICS_SCRAPE_INTERVAL": "50ms"}
         if boost:
             settings["ENABLE_SESSION_BOOST"] = "true"
@@ -86,9 +86,14 @@ class Router:
         self.clients = []
         self.idle_check = True
         self.stopped = False
+        if nofile:
+            command = ["/bin/sh", "-c", 'ulimit -n %d; exec "$@"' % nofile, "sh", *command]
         self.process = subprocess.Popen(command, env=clean_env(settings), stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd)
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.stdout, self.stderr = Lines(self.process.stdout), Lines(self.process.stderr)
+        if read_stdout:
+            self.stdout.start()
+        self.stderr.start()
         self.ports = {}
         try:
             self._wait_ports()
@@ -225,8 +230,7 @@ class Router:
 
     def wait_exit(self, timeout=None):
         code = self.process.wait(DEADLINE if timeout is None else timeout)
-        self.stdout.join(DEADLINE)
-        self.stderr.join(DEADLINE)
+        self._join_readers()
         self.stopped = True
         self.check_report()
         return code
@@ -258,9 +262,14 @@ class Router:
             self.process.wait()
         for c in self.clients:
             c.close()
+        self._join_readers()
         for lines in (self.stdout, self.stderr):
-            lines.join(DEADLINE)
             lines.stream.close()
+
+    def _join_readers(self):
+        for lines in (self.stdout, self.stderr):
+            if lines.ident:  # started
+                lines.join(DEADLINE)
 
 
 class Sim:
@@ -270,6 +279,7 @@ class Sim:
         self.process = subprocess.Popen([VLLM_SIM, "--port", "0", *[str(a) for a in args]], env=clean_env({}),
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.out = Lines(self.process.stdout)
+        self.out.start()
         line = self.out.wait_for_line(r"[:=]\d+")
         self.port = int(re.findall(r"[:=](\d+)(?!\d)", line)[-1])
         self.authority = "127.0.0.1:%d" % self.port

@@ -190,3 +190,17 @@ def test_log_level(start):
     _, router = pair(start, log_level="info")
     router.chat(session="s")
     router.stderr.wait_for_line("session boost")
+
+
+def test_output_that_nobody_reads_does_not_hold_requests_up(start):
+    """Lines are dropped and counted; the router goes on."""
+    _, router = pair(start, read_stdout=False)
+    c = router.client()
+    asked = 0
+    while router.metric("kthena_router_log_lines_dropped_total", log="access") == 0:
+        c.send(b"".join(c.request("GET", "/v1/models", send=False) for _ in range(100)))
+        for _ in range(100):
+            assert c.answer().status == 200
+        asked += 100
+        assert asked < 20000, "nothing was dropped"
+    assert router.chat().status == 200

@@ -81,6 +81,16 @@ def test_ab(router, tmp_path, keep):
         assert int(re.search(r"Keep-Alive requests:\s+(\d+)", out).group(1)) == n
 
 
+def test_pods_that_close_connections_often(start):
+    """Three requests for each connection, under load: no request is lost (they are sent again on a fresh connection)."""
+    sims = [start.sim("--model", "m", "--max-requests-per-connection", "3") for _ in range(2)]
+    router = start.router({"m": sims})
+    script = start.tmp_path / "post.lua"
+    script.write_text("wrk.method = 'POST'\nwrk.body = [[%s]]\n" % BODY)
+    out = run("wrk", "-t1", "-c8", "-d1s", "-s", script, url(router))
+    assert "Non-2xx" not in out and "Socket errors" not in out, out
+
+
 def test_wrk(router, tmp_path):
     script = tmp_path / "post.lua"
     script.write_text("wrk.method = 'POST'\nwrk.body = [[%s]]\nwrk.headers['Content-Type'] = 'application/json'\n" % BODY)

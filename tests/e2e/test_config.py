@@ -241,6 +241,55 @@ def test_queued_request_whose_model_vanished(start):
     assert router.chat(model="n").status == 200
 
 
+def test_scale_up_moves_no_session(start):
+    """Sessions keep their pods when one is added; when one goes, only its own move."""
+    pods = [start.pod(script=ok) for _ in range(3)]
+
+    def ini(*some):
+        return SERVER.format(name="m", pods=", ".join(p.authority for p in some))
+    router = start.router(ini=ini(*pods[:2]))
+
+    def homes():
+        return {s: router.access(router.chat(session="s%d" % s).id)["selected_pod"] for s in range(30)}
+    before = homes()
+    assert len(set(before.values())) == 2
+    reload(router, ini(*pods), "ok")
+    assert homes() == before
+    reload(router, ini(*pods[1:]), "ok")
+    after = homes()
+    assert {s for s in before if before[s] == pods[1].authority} <= {s for s in after if after[s] == pods[1].authority}
+    assert pods[0].authority not in after.values()
+
+
+def test_lane_of_a_removed_pod_empties_at_once(start):
+    a, b = start.pod(), start.pod()
+    router = start.router(ini=SERVER.format(name="m", pods="%s, %s" % (a.authority, b.authority)), session_boost_inflight_per_pod=1,
+                          session_sticky_wait="60s")
+    first = router.start_chat(session="s")
+    wait_until(lambda: not (a.nothing_held() and b.nothing_held()), "the first turn")
+    warm, other = (b, a) if a.nothing_held() else (a, b)
+    warm.next().reply()
+    assert first.answer().status == 200
+    blockers = [router.start_chat(tag="x"), router.start_chat(tag="x")]
+    held, free = warm.next(), other.next()
+    follow = router.queue_chat(1, session="s", tag="follow")
+    free.reply()
+    assert router.queue_len() == 1 and other.nothing_held()
+    reload(router, SERVER.format(name="m", pods=other.authority), "ok")
+    q = other.next()
+    assert q.tag == "follow"
+    q.reply()
+    held.reply()
+    assert [c.answer().status for c in [*blockers, follow]] == [200] * 3
+
+
+def test_reload_without_a_file_is_harmless(start):
+    router = start.router({"m": [start.pod(script=ok)]})
+    router.signal(signal.SIGHUP)
+    wait_until(lambda: router.metrics().total("kthena_router_config_reloads_total") >= 1 or router.stderr.find("(?i)reload"), "the reload")
+    assert router.chat().status == 200
+
+
 def test_broken_ini_changes_nothing(start):
     a = start.pod(script=ok)
     router = start.router(ini=two(a))

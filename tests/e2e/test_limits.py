@@ -252,3 +252,17 @@ def test_many_idle_connections(start):
     for c in clients:
         c.close()
     wait_until(lambda: router.metric("kthena_router_downstream_connections") == 0, "connections to be gone")
+
+
+def test_few_descriptors(start):
+    """MAX_CONNECTIONS follows RLIMIT_NOFILE: too many clients wait, pods and metrics can still be reached."""
+    router = start.router({"m": [start.pod(script=ok)]}, nofile=256)
+    clients = [router.client() for _ in range(300)]
+    wait_until(lambda: router.metric("kthena_router_downstream_connections") > 20, "connections")
+    clients[0].chat()
+    assert clients[0].answer().status == 200
+    assert 20 < router.metric("kthena_router_downstream_connections") < 128
+    clients[-1].chat()
+    for c in clients[:-1]:
+        c.close()
+    assert clients[-1].answer().status == 200

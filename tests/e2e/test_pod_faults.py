@@ -256,3 +256,21 @@ def test_pod_answers_before_it_read_the_body(start):
     r = c.answer()
     assert (r.status, r.body) == (400, b"early")
     listener.close()
+
+
+@pytest.mark.parametrize("framing", ["sized", "chunked"])
+def test_cut_answer_to_an_http10_client_does_not_look_whole(start, framing):
+    """Close ends an answer to such a client: a cut one must end with a reset."""
+    pod, router = start_pair(start)
+    c = router.client()
+    c.request(body={"model": "m"}, version="HTTP/1.0")
+    q = pod.next()
+    if framing == "sized":
+        q.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+    else:
+        q.start(content_type="application/json").chunk(b"half")
+    r = c.head()
+    pieces = c.read_until(r, b"half")
+    q.close()
+    with pytest.raises(Cut):
+        list(pieces)

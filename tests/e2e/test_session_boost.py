@@ -523,6 +523,36 @@ def test_forced_after_the_overtake_bound(start):
     assert st.router.metric("kthena_router_session_boost_queue_forced_dequeue_total", model="m") >= 1
 
 
+def test_first_turn_is_not_starved_by_a_closed_loop(start):
+    """Eight sessions that always come back keep four slots busy; a first turn waits, but gets through."""
+    def answer(q):
+        time.sleep(0.003)  # the pod's pace
+        q.reply()
+    pod = start.pod(script=answer)
+    router = start.router({"m": [pod]}, session_boost_inflight_per_pod=4, session_boost_timeout="0", session_boost_max_overtakes=8)
+    stop = threading.Event()
+
+    def converse(i):
+        c = router.client()
+        while not stop.is_set():
+            c.chat(session="s%d" % i)
+            c.answer()
+    threads = [threading.Thread(target=converse, args=(i,), daemon=True) for i in range(8)]
+    for t in threads:
+        t.start()
+    try:
+        wait_until(lambda: router.metric("kthena_router_session_boost_queue_boosted_dequeue_total", model="m") > 20, "a busy loop")
+        before = len(pod.requests)
+        assert router.chat(tag="fresh").status == 200
+        served = next(q.number for q in pod.requests[before:] if q.header("X-Session-ID") is None) - before
+    finally:
+        stop.set()
+        for t in threads:
+            t.join(DEADLINE)
+    # The bound of 8, what ran already, and what was on its way while we looked.
+    assert served <= 8 + 4 + 8, served
+
+
 # ---- the session header ----
 
 def test_first_non_empty_header_of_the_list_wins(start):

