@@ -32,9 +32,9 @@ struct conn {
     bool connecting; /* the first EV_WRITE tells how the connect ended */
     struct loop *loop;
     const struct conn_ops *ops;
-    struct event ev_read, ev_write;
+    struct event event;     /* one for both directions: memory counts with many open streams */
     struct buf out;                           /* copied bytes that wait for the kernel */
-    struct iovec borrowed[CONN_BORROWED_MAX]; /* bytes of the owner that wait, instead of `out` */
+    struct iovec *borrowed; /* bytes of the owner that wait, instead of `out`; NULL while none do */
     unsigned borrowed_first, borrowed_n;
     uint64_t sent_bytes; /* taken by the kernel so far */
 };

@@ -27,6 +27,8 @@ struct upstream {
 struct upstream_rules {
     int64_t connect_timeout_us, body_timeout_us, keepalive_us;
     size_t max_head_bytes; /* of an answer */
+    size_t max_idle;       /* idle connections to all pods together: descriptors are shared with clients */
+    size_t n_idle;         /* now */
 };
 
 enum upstream_failure {
@@ -68,7 +70,7 @@ struct upstream_conn {
     struct wheel_timer timer;
     const struct upstream_ops *ops; /* NULL while idle */
     void *arg;
-    const struct upstream_rules *rules;
+    struct upstream_rules *rules;
     int64_t head_timeout_us; /* of the current request; <= 0 = none */
     struct http1 http;
     struct http1_head *head; /* while the answer's head is read */
@@ -97,7 +99,7 @@ struct upstream_request {
     bool fresh; /* do not reuse a connection (a stale one died under this request) */
     bool head_request;
     int64_t head_timeout_us; /* sent to answer's head; <= 0 = none */
-    const struct upstream_rules *rules;
+    struct upstream_rules *rules;
     const struct upstream_ops *ops;
     void *arg;
 };

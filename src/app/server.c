@@ -43,14 +43,15 @@ static size_t server_raise_fd_limit(void)
     return (size_t)r.rlim_cur;
 }
 
-/* Each client may need a connection to a pod. */
-static void server_set_max_clients(struct server *s)
+/* Each client may need a connection to a pod, and as many may be idle. */
+static void server_share_fds(struct server *s)
 {
     const size_t fds = server_raise_fd_limit();
-    const size_t possible = fds > SERVER_RESERVED_FDS + 2 ? (fds - SERVER_RESERVED_FDS) / 2 : 1;
+    const size_t possible = fds > SERVER_RESERVED_FDS + 3 ? (fds - SERVER_RESERVED_FDS) / 3 : 1;
     const size_t wanted = (size_t)s->config->max_connections;
 
     s->max_clients = wanted > 0 ? wanted : possible;
+    s->upstream_rules.max_idle = possible;
     if (wanted > possible)
         log_warn("MAX_CONNECTIONS is more than the limit of open files allows",
                  LOG_INT("max_connections", wanted), LOG_INT("open_files", fds),
@@ -61,6 +62,7 @@ static void server_set_rules(struct server *s)
 {
     const struct config *c = s->config;
     struct client_rules *r = &s->client_rules;
+    struct upstream_rules *u = &s->upstream_rules;
 
     log_init((enum log_level)c->log_level, (enum log_format)c->log_format);
     r->max_head_bytes = (size_t)c->max_header_bytes;
@@ -73,13 +75,11 @@ static void server_set_rules(struct server *s)
     s->admin_rules = *r;
     s->admin_rules.held_bytes = 0;
     s->admin_rules.closing = false;
-    s->upstream_rules = (struct upstream_rules){
-        .connect_timeout_us = c->upstream_connect_timeout_us,
-        .body_timeout_us = c->upstream_body_timeout_us,
-        .keepalive_us = c->upstream_keepalive_us,
-        .max_head_bytes = (size_t)c->max_header_bytes,
-    };
-    server_set_max_clients(s);
+    u->connect_timeout_us = c->upstream_connect_timeout_us;
+    u->body_timeout_us = c->upstream_body_timeout_us;
+    u->keepalive_us = c->upstream_keepalive_us;
+    u->max_head_bytes = (size_t)c->max_header_bytes;
+    server_share_fds(s);
 }
 
 /* ---- reload ---- */

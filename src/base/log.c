@@ -312,7 +312,7 @@ static inline bytes16 is_above(bytes16 bytes, signed char limit)
  * way knows better. */
 static inline bytes16 is_plain_in_text(bytes16 bytes)
 {
-    return is_above(bytes + 1, '"' + 1) & (bytes16)(bytes != '=') & (bytes16)(bytes != '\\');
+    return is_above(bytes + 1, '"' + 1) & ~((bytes16)(bytes == '=') | (bytes16)(bytes == '\\'));
 }
 
 static inline bytes16 is_plain_in_message(bytes16 bytes)
@@ -322,7 +322,7 @@ static inline bytes16 is_plain_in_message(bytes16 bytes)
 
 static inline bytes16 is_plain_in_json(bytes16 bytes)
 {
-    return is_above(bytes, ' ' - 1) & (bytes16)(bytes != '"') & (bytes16)(bytes != '\\');
+    return is_above(bytes, ' ' - 1) & ~((bytes16)(bytes == '"') | (bytes16)(bytes == '\\'));
 }
 
 static inline bytes16 copy16(char *to, const char *from)

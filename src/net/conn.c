@@ -7,38 +7,45 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-static void conn_on_read(evutil_socket_t fd, short what, void *arg)
+#include "mem.h"
+
+static void conn_on_event(evutil_socket_t fd, short what, void *arg)
 {
     struct conn *c = arg;
 
-    (void)fd, (void)what;
-    c->ops->readable(c);
+    (void)fd;
+    if ((what & EV_WRITE) && c->writing) {
+        if (c->connecting) {
+            c->connecting = false;
+            c->ops->connected(c);
+        } else if (!conn_flush(c) || !c->writing) {
+            c->ops->drained(c);
+        }
+    }
+    /* The owner may have closed the connection, or lost interest, in the call above. */
+    if ((what & EV_READ) && c->reading)
+        c->ops->readable(c);
+}
+
+/* A pending event cannot change its mask: it is taken out and put in anew. */
+static void conn_want(struct conn *c, bool reading, bool writing)
+{
+    if (reading == c->reading && writing == c->writing)
+        return;
+    if (c->reading || c->writing)
+        event_del(&c->event);
+    c->reading = reading;
+    c->writing = writing;
+    if (!reading && !writing)
+        return;
+    event_assign(&c->event, c->loop->base, c->fd,
+                 (short)((reading ? EV_READ : 0) | (writing ? EV_WRITE : 0) | EV_PERSIST), conn_on_event, c);
+    event_add(&c->event, NULL);
 }
 
 static void conn_want_write(struct conn *c, bool on)
 {
-    if (on == c->writing)
-        return;
-    c->writing = on;
-    if (on)
-        event_add(&c->ev_write, NULL);
-    else
-        event_del(&c->ev_write);
-}
-
-static void conn_on_write(evutil_socket_t fd, short what, void *arg)
-{
-    struct conn *c = arg;
-
-    (void)fd, (void)what;
-    if (c->connecting) {
-        conn_want_write(c, false);
-        c->connecting = false;
-        c->ops->connected(c);
-        return;
-    }
-    if (!conn_flush(c) || !c->writing)
-        c->ops->drained(c);
+    conn_want(c, c->reading, on);
 }
 
 void conn_open(struct conn *c, struct loop *l, int fd, const struct conn_ops *ops, size_t max_pending_bytes)
@@ -48,8 +55,13 @@ void conn_open(struct conn *c, struct loop *l, int fd, const struct conn_ops *op
     c->loop = l;
     c->ops = ops;
     buf_init(&c->out, max_pending_bytes);
-    event_assign(&c->ev_read, l->base, fd, EV_READ | EV_PERSIST, conn_on_read, c);
-    event_assign(&c->ev_write, l->base, fd, EV_WRITE | EV_PERSIST, conn_on_write, c);
+}
+
+static void conn_drop_borrowed(struct conn *c)
+{
+    mem_free(c->borrowed);
+    c->borrowed = NULL;
+    c->borrowed_first = c->borrowed_n = 0;
 }
 
 void conn_close(struct conn *c, bool reset)
@@ -58,26 +70,20 @@ void conn_close(struct conn *c, bool reset)
 
     if (c->fd < 0)
         return;
-    conn_want_read(c, false);
-    conn_want_write(c, false);
+    conn_want(c, false, false);
     if (reset)
         setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
     close(c->fd);
     c->fd = -1;
     c->connecting = false;
-    c->borrowed_n = 0;
+    conn_drop_borrowed(c);
     buf_free(&c->out);
 }
 
 void conn_want_read(struct conn *c, bool on)
 {
-    if (on == c->reading || c->fd < 0)
-        return;
-    c->reading = on;
-    if (on)
-        event_add(&c->ev_read, NULL);
-    else
-        event_del(&c->ev_read);
+    if (c->fd >= 0)
+        conn_want(c, on, c->writing);
 }
 
 ssize_t conn_read(struct conn *c, void *p, size_t n_bytes)
@@ -95,27 +101,25 @@ ssize_t conn_read(struct conn *c, void *p, size_t n_bytes)
 /* Advances iov by what the kernel takes now. False: the other side is gone. */
 static bool conn_push(struct conn *c, struct iovec *iov, unsigned *first, unsigned n)
 {
-    while (*first < n) {
-        const struct msghdr msg = {.msg_iov = iov + *first, .msg_iovlen = n - *first};
-        ssize_t took = sendmsg(c->fd, &msg, MSG_NOSIGNAL);
+    const struct msghdr msg = {.msg_iov = iov + *first, .msg_iovlen = n - *first};
+    ssize_t took;
 
-        if (took < 0 && errno == EINTR)
-            continue;
-        if (took < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return true;
-        if (took < 0) {
-            c->broken = true;
-            return false;
-        }
-        c->sent_bytes += (uint64_t)took;
-        while (*first < n && (size_t)took >= iov[*first].iov_len)
-            took -= (ssize_t)iov[(*first)++].iov_len;
-        if (*first == n)
-            return true;
+    do
+        took = sendmsg(c->fd, &msg, MSG_NOSIGNAL);
+    while (took < 0 && errno == EINTR);
+    if (took < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return true;
+    if (took < 0) {
+        c->broken = true;
+        return false;
+    }
+    c->sent_bytes += (uint64_t)took;
+    while (*first < n && (size_t)took >= iov[*first].iov_len)
+        took -= (ssize_t)iov[(*first)++].iov_len;
+    /* A short write means a full send queue: asking again would only return EAGAIN. */
+    if (*first < n) {
         iov[*first].iov_base = (char *)iov[*first].iov_base + took;
         iov[*first].iov_len -= (size_t)took;
-        /* A short write means a full send queue: asking again would only return EAGAIN. */
-        return true;
     }
     return true;
 }
@@ -145,12 +149,19 @@ bool conn_writev(struct conn *c, struct iovec *iov, unsigned n)
 
 bool conn_send_borrowed(struct conn *c, const struct iovec *iov, unsigned n)
 {
-    memcpy(c->borrowed, iov, n * sizeof *iov);
-    c->borrowed_first = 0;
-    c->borrowed_n = n;
-    if (c->connecting)
+    struct iovec parts[CONN_BORROWED_MAX];
+    unsigned first = 0;
+
+    memcpy(parts, iov, n * sizeof *iov);
+    if (!c->connecting && !conn_push(c, parts, &first, n))
+        return false;
+    if (first == n)
         return true;
-    return conn_flush(c);
+    c->borrowed = mem_array(NULL, n - first, sizeof *c->borrowed);
+    memcpy(c->borrowed, parts + first, (n - first) * sizeof *c->borrowed);
+    c->borrowed_n = n - first;
+    conn_want_write(c, true);
+    return true;
 }
 
 void conn_await_connect(struct conn *c)
@@ -175,7 +186,7 @@ bool conn_flush(struct conn *c)
     if (c->borrowed_n > 0 && !conn_push(c, c->borrowed, &c->borrowed_first, c->borrowed_n))
         goto fail;
     if (c->borrowed_first == c->borrowed_n)
-        c->borrowed_first = c->borrowed_n = 0;
+        conn_drop_borrowed(c);
     conn_want_write(c, c->out.len > 0 || c->borrowed_n > 0);
     return true;
 fail:

@@ -26,9 +26,9 @@ struct loop *loop_new(void)
 
     list_init(&l->tasks);
     list_init(&l->graves);
-    /* Timers here are for grace windows of a few milliseconds: the coarse clock would round them. */
+    /* Timers go by milliseconds: a precise one would cost a system call before every wait. */
     if (cfg != NULL)
-        event_config_set_flag(cfg, EVENT_BASE_FLAG_PRECISE_TIMER | EVENT_BASE_FLAG_NOLOCK);
+        event_config_set_flag(cfg, EVENT_BASE_FLAG_NOLOCK);
     l->base = event_base_new_with_config(cfg);
     if (cfg != NULL)
         event_config_free(cfg);

@@ -25,10 +25,16 @@ static void upstream_drop_head(struct upstream_conn *u)
     u->head = NULL;
 }
 
+static void upstream_count_idle(struct upstream_conn *u, int change)
+{
+    u->up->n_idle += (size_t)change;
+    u->rules->n_idle += (size_t)change;
+}
+
 static void upstream_conn_close(struct upstream_conn *u)
 {
     if (u->ops == NULL)
-        u->up->n_idle--;
+        upstream_count_idle(u, -1);
     list_del(&u->link);
     loop_timer_cancel(u->up->loop, &u->timer);
     conn_close(&u->conn, false);
@@ -117,7 +123,7 @@ static const char *upstream_why_not_reusable(const struct upstream_conn *u, bool
         return "the pod leaves";
     if (u->rules->keepalive_us <= 0)
         return "UPSTREAM_KEEPALIVE is 0";
-    if (u->up->n_idle >= UPSTREAM_MAX_IDLE)
+    if (u->rules->n_idle >= u->rules->max_idle)
         return "enough idle connections";
     return NULL;
 }
@@ -126,7 +132,7 @@ static void upstream_park(struct upstream_conn *u)
 {
     list_del(&u->link);
     list_push_front(&u->up->idle, &u->link);
-    u->up->n_idle++;
+    upstream_count_idle(u, 1);
     u->ops = NULL;
     u->arg = NULL;
     u->reused = true;
@@ -378,7 +384,7 @@ static struct upstream_conn *upstream_take_idle(struct upstream *up)
         return NULL;
     u = LIST_ITEM(first, struct upstream_conn, link);
     list_del(first);
-    up->n_idle--;
+    upstream_count_idle(u, -1);
     list_push_back(&up->busy, first);
     return u;
 }

@@ -1,6 +1,8 @@
 /* The text form of wall time, and a clock that does not go back. */
 #include "clock.h"
 
+#include <time.h>
+
 #include "test.h"
 
 static void expect_text(int64_t wall_us, const char *want)
@@ -21,6 +23,27 @@ static void test_format(void **state)
     expect_text(INT64_C(1772600767999999), "2026-03-04T05:06:07.999999Z");
     expect_text(INT64_C(1772600760000000), "2026-03-04T05:06:00Z");
     expect_text(-1, "1969-12-31T23:59:59.999999Z");
+    expect_text(-US_PER_S, "1969-12-31T23:59:59Z");
+    expect_text(INT64_MIN, "-290308-12-21T19:59:05.224192Z");
+    expect_text(INT64_MAX, "294247-01-10T04:00:54.775807Z");
+}
+
+/* Parts of the text are kept from call to call: jumps between seconds and days must not mix them up. */
+static void test_format_jumps(void **state)
+{
+    struct test_random r = {3};
+
+    (void)state;
+    for (int i = 0; i < 20000; i++) {
+        int64_t s = (int64_t)test_random_below(&r, 4) * 86400 + (int64_t)test_random_below(&r, 3) - 1;
+        time_t t = (time_t)s;
+        char want[CLOCK_TEXT_MAX];
+        struct tm tm;
+
+        assert_non_null(gmtime_r(&t, &tm));
+        assert_true(strftime(want, sizeof(want), "%Y-%m-%dT%H:%M:%SZ", &tm) > 0);
+        expect_text(s * US_PER_S, want);
+    }
 }
 
 static void test_read(void **state)
@@ -41,6 +64,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_format),
+        cmocka_unit_test(test_format_jumps),
         cmocka_unit_test(test_read),
     };
 

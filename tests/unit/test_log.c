@@ -120,6 +120,56 @@ static void test_text_values(void **state)
     expect_text(SLICE("\xe2\x80\xae"), "\"\\u202e\"");                  /* right to left */
 }
 
+static bool is_always_plain(unsigned char c)
+{
+    return c > ' ' && c < 0x7f && c != '"' && c != '=' && c != '\\';
+}
+
+/* Most values are looked at in steps of many bytes: no byte may slip through in any place. */
+static void test_each_byte_in_each_place(void **state)
+{
+    (void)state;
+    for (size_t n = 1; n < 70; n++) {
+        for (size_t place = 0; place < n; place++) {
+            for (int c = 0; c < 256; c++) {
+                char value[70], bytes[600];
+                struct text t = {bytes, sizeof(bytes)};
+                bool plain = is_always_plain((unsigned char)c);
+                size_t len;
+
+                memset(value, '~', n);
+                value[place] = (char)c;
+                len = (size_t)(log_put_text(t, (struct slice){value, n}).at - bytes);
+                assert_int_equal(len == n && memcmp(bytes, value, n) == 0, plain);
+                assert_int_equal(bytes[0] == '"', !plain);
+                len = (size_t)(log_put_json(t, (struct slice){value, n}).at - bytes);
+                assert_int_equal(len == n + 2, c >= ' ' && c < 0x80 && c != '"' && c != '\\');
+                assert_memory_equal(bytes + 1, value, place);
+            }
+        }
+    }
+}
+
+/* What does not fit as a whole is put in as far as it goes, and nothing behind the end is written. */
+static void test_full_text(void **state)
+{
+    static const char whole[] = "\"a\\\"b c\"";
+
+    (void)state;
+    for (size_t room = 0; room < sizeof(whole) + 1; room++) {
+        char bytes[40];
+        struct text t = {bytes, room};
+
+        memset(bytes, '#', sizeof(bytes));
+        t = log_put_text(t, SLICE("a\"b c"));
+        assert_true((size_t)(t.at - bytes) <= room);
+        assert_int_equal(t.left_bytes > 0, room >= sizeof(whole));
+        assert_memory_equal(bytes, whole, (size_t)(t.at - bytes));
+        assert_int_equal(bytes[room], '#');
+        assert_ptr_equal(text_put_int((struct text){bytes, 3}, 1234).at, bytes);
+    }
+}
+
 static void test_message_is_one_line(void **state)
 {
     (void)state;
@@ -549,6 +599,8 @@ int main(void)
         cmocka_unit_test(test_levels),
         cmocka_unit_test(test_ms),
         cmocka_unit_test(test_text_values),
+        cmocka_unit_test(test_each_byte_in_each_place),
+        cmocka_unit_test(test_full_text),
         cmocka_unit_test(test_message_is_one_line),
         cmocka_unit_test(test_json_values),
         cmocka_unit_test(test_json_line),

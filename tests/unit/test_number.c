@@ -3,6 +3,7 @@
 
 #include <locale.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "test.h"
 
@@ -99,6 +100,24 @@ static void test_format_int(void **state)
     }
 }
 
+/* Around each power of ten, and around the largest number that takes the short way. */
+static void test_format_int_lengths(void **state)
+{
+    char text[NUMBER_TEXT_MAX], expected[NUMBER_TEXT_MAX];
+
+    (void)state;
+    for (int64_t n = 1; n < INT64_MAX / 10; n *= 10) {
+        const int64_t near[] = {n - 1, n, 1 - n, -n, n + UINT32_MAX, n + UINT32_MAX - 1};
+
+        for (size_t i = 0; i < ARRAY_LEN(near); i++) {
+            int len = snprintf(expected, sizeof(expected), "%lld", (long long)near[i]);
+
+            assert_int_equal(number_format_int(near[i], text), len);
+            assert_memory_equal(text, expected, (size_t)len);
+        }
+    }
+}
+
 /* Any bit pattern reads back as itself. */
 static void test_nothing_is_lost(void **state)
 {
@@ -135,9 +154,13 @@ static void test_locale(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse),           cmocka_unit_test(test_parse_ends_with_the_slice),
-        cmocka_unit_test(test_format),          cmocka_unit_test(test_format_int),
-        cmocka_unit_test(test_nothing_is_lost), cmocka_unit_test(test_locale),
+        cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_parse_ends_with_the_slice),
+        cmocka_unit_test(test_format),
+        cmocka_unit_test(test_format_int),
+        cmocka_unit_test(test_format_int_lengths),
+        cmocka_unit_test(test_nothing_is_lost),
+        cmocka_unit_test(test_locale),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,7 +42,7 @@ class Engine:
         env = {"PATH": os.path.dirname(sys.executable) + ":/usr/bin:/bin", "HOME": home, **ENVIRONMENT}
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(self.port),
                    "--model", model, "--load-format", "dummy", "--enforce-eager", "--dtype", "float32",
-                   "--enable-prefix-caching", *[str(a) for a in args]]
+                   "--enable-prefix-caching", "--enable-log-requests", *[str(a) for a in args]]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                             start_new_session=True)
