@@ -484,24 +484,21 @@ static void request_relay(struct request *r, const struct upstream_data *d, stru
 static void request_on_data(void *arg, const struct upstream_data *d)
 {
     struct request *r = arg;
-    struct buf head;
+    struct buf *head = &r->server->answer_head;
 
-    if (d->head == NULL) {
-        request_relay(r, d, (struct slice){NULL, 0});
-        return;
-    }
-    buf_init(&head, r->server->upstream_rules.max_head_bytes + REQUEST_HEAD_EXTRA);
-    request_read_answer_head(r, d->head);
-    if (request_answer_head(r, d->head, &head)) {
+    buf_clear(head);
+    if (d->head != NULL) {
+        request_read_answer_head(r, d->head);
+        if (!request_answer_head(r, d->head, head)) {
+            r->status = 0;
+            request_finish(r, OUTCOME_POD_PROTOCOL, "the head of the pod's answer is too large");
+            return;
+        }
         /* Nothing can be sent again from here, so what was sent need not be kept. */
         if (d->end || conn_pending(&r->upstream->conn) == 0)
             request_drop_sent(r);
-        request_relay(r, d, buf_slice(&head));
-    } else {
-        r->status = 0;
-        request_finish(r, OUTCOME_POD_PROTOCOL, "the head of the pod's answer is too large");
     }
-    buf_free(&head);
+    request_relay(r, d, buf_slice(head));
 }
 
 static enum outcome request_failure_outcome(enum upstream_failure f)
@@ -814,21 +811,20 @@ static void request_fill_entry(const struct request *r, struct accesslog_entry *
 
 static void request_access_log(struct request *r)
 {
+    struct buf *line = &r->server->access_line;
     struct accesslog_entry e;
-    struct buf line;
     bool ok;
 
     /* No request line, no access log line. */
     if (!r->server->config->access_log_enabled || r->target[0] == '\0')
         return;
-    buf_init(&line, ACCESSLOG_LINE_MAX);
+    buf_clear(line);
     request_fill_entry(r, &e);
-    ok = r->server->config->access_log_format == 1 ? accesslog_json(&line, &e) : accesslog_text(&line, &e);
+    ok = r->server->config->access_log_format == 1 ? accesslog_json(line, &e) : accesslog_text(line, &e);
     if (ok)
-        log_sink_write(&r->server->access, buf_slice(&line));
+        log_sink_write(&r->server->access, buf_slice(line));
     else
         r->server->access.dropped++;
-    buf_free(&line);
 }
 
 static void request_free(struct loop_grave *g)

@@ -265,9 +265,18 @@ static void upstream_use(struct upstream_conn *u, const char *p, size_t n)
     upstream_parse_body(u, &d, p + used, n - (size_t)used);
 }
 
-static void upstream_on_bytes(struct upstream_conn *u, const char *p, size_t n)
+/* Not before the first byte: a request may wait for it for minutes, and a head is large. */
+static void upstream_start_answer(struct upstream_conn *u)
 {
     u->got_bytes = true;
+    u->head = http1_head_new();
+    http1_start(&u->http, HTTP1_RESPONSE, u->head, u->rules->max_head_bytes, u->head_request);
+}
+
+static void upstream_on_bytes(struct upstream_conn *u, const char *p, size_t n)
+{
+    if (!u->got_bytes)
+        upstream_start_answer(u);
     if (u->got_head)
         upstream_arm(u, u->rules->body_timeout_us);
     if (u->in.len == 0) {
@@ -405,8 +414,6 @@ struct upstream_conn *upstream_send(struct upstream *up, const struct upstream_r
     u->got_bytes = u->got_head = u->send_broken = false;
     u->interim = 0;
     buf_init(&u->in, r->rules->max_head_bytes + LOOP_READ_BYTES);
-    u->head = http1_head_new();
-    http1_start(&u->http, HTTP1_RESPONSE, u->head, r->rules->max_head_bytes, r->head_request);
     upstream_arm(u, u->conn.connecting ? r->rules->connect_timeout_us : r->head_timeout_us);
     if (!conn_send_borrowed(&u->conn, r->iov, r->n_iov))
         upstream_sent_failed(u);

@@ -107,6 +107,20 @@ def run_sim(regime, policy, seed, more=()):
 
 # ---- the real run ----
 
+# Timers of the clients that fire later than this (p99) mean that other programs took the machine's time: the run is
+# repeated.
+LATE_S, ATTEMPTS = 0.01, 4
+
+
+def start(command, **more):
+    """A process that goes before others where we may ask for that: a simulated pod must keep its times."""
+    process = subprocess.Popen(command, **more)
+    try:
+        os.setpriority(os.PRIO_PROCESS, process.pid, -10)
+    except PermissionError:
+        pass
+    return process
+
 
 def free_ports(n):
     sockets = [socket.socket() for _ in range(n)]
@@ -131,11 +145,11 @@ def wait_for(port, path):
 
 
 def start_pods(ports, scale):
-    return [subprocess.Popen([VLLM_SIM, "--port", str(port), "--model", "m", "--max-num-seqs", str(SLOTS),
-                              "--kv-blocks", str(KV_BLOCKS), "--inter-token-ms", str(CHUNK_S * 1000 / scale),
-                              "--token-bytes", str(CHUNK_BYTES), "--keep-alive-timeout", "0",
-                              "--prefill-tokens-per-second", str(PREFILL_TOKENS_PER_S * scale)],
-                             stdout=subprocess.DEVNULL) for port in ports]
+    return [start([VLLM_SIM, "--port", str(port), "--model", "m", "--max-num-seqs", str(SLOTS),
+                   "--kv-blocks", str(KV_BLOCKS), "--inter-token-ms", str(CHUNK_S * 1000 / scale),
+                   "--token-bytes", str(CHUNK_BYTES), "--keep-alive-timeout", "0",
+                   "--prefill-tokens-per-second", str(PREFILL_TOKENS_PER_S * scale)],
+                  stdout=subprocess.DEVNULL) for port in ports]
 
 
 def start_router(where, policy, scale, pod_ports, ports):
@@ -148,7 +162,7 @@ def start_router(where, policy, scale, pod_ports, ports):
               "pods = " + ", ".join(f"127.0.0.1:{p}" for p in pod_ports), "[model-route m]", "target = m"]
     with open(f"{where}/router.ini", "w", encoding="utf-8") as f:
         f.write("\n".join(lines) + "\n")
-    process = subprocess.Popen([harness.ROUTER, "--config", f"{where}/router.ini"])
+    process = start([harness.ROUTER, "--config", f"{where}/router.ini"])
     wait_for(ports[0], "/readyz")
     return process
 
@@ -184,10 +198,14 @@ def run_clients(regime, policy, seed, ports):
                "--scale", str(SCALES[regime])]
     if policy.kind in ("fifo", "direct"):
         command.append("--no-session")
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    clients = start(command, stdout=subprocess.PIPE, text=True)
+    out = clients.communicate()[0]
+    if clients.returncode != 0:
+        harness.fail(f"turns ended with status {clients.returncode}")
+    return json.loads(out)
 
 
-def run_real(regime, policy, seed):
+def try_real(regime, policy, seed):
     scale, ports = SCALES[regime], free_ports(PODS + 3)
     with tempfile.TemporaryDirectory() as where:
         processes = start_pods(ports[:PODS], scale)
@@ -209,6 +227,17 @@ def run_real(regime, policy, seed):
                 process.terminate()
             for process in processes:
                 process.wait()
+
+
+def run_real(regime, policy, seed):
+    for attempt in range(1, ATTEMPTS + 1):
+        row = try_real(regime, policy, seed)
+        row["attempt"] = attempt
+        if row["late"]["p99"] < LATE_S:
+            break
+        print(f"{regime} {policy.name}: timers {row['late']['p99'] * 1000:.0f} ms late, other programs took the machine's "
+              f"time (attempt {attempt})", file=sys.stderr)
+    return row
 
 
 # ---- tables ----
@@ -306,7 +335,7 @@ def run_one(job):
     row.update(run=run, regime=regime, policy=policy.name, seed=seed)
     if run == "real":
         print(f"{regime:12} {policy.name:24} seed {seed}: {row['turns_per_s']:6.2f} turns/s, "
-              f"{row['errors']} errors", file=sys.stderr)
+              f"{row['errors']} errors, timers {row['late']['p99'] * 1000:.1f} ms late", file=sys.stderr)
     return row
 
 

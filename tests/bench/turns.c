@@ -69,6 +69,7 @@ struct turns {
     struct heap timers;
     struct session *sessions;
     struct results results;
+    struct results_series late; /* timers, in real time: high when the machine has no time for us */
     char read[READ_BYTES];
 };
 
@@ -370,6 +371,8 @@ static void fire_due(struct turns *t)
         struct heap_node *node = heap_min(&t->timers);
         struct timer *timer = CONTAINER_OF(node, struct timer, at);
 
+        results_add(&t->late,
+                    (int64_t)((double)(model_us(t) - (int64_t)heap_min_key(&t->timers)) / t->scale));
         heap_remove(&t->timers, node);
         timer->fire(t, timer);
     }
@@ -506,6 +509,7 @@ int main(int argc, char **argv)
            t.regime.name, (unsigned long long)t.seed, t.regime.sessions, t.scale,
            (unsigned long long)t.issued, (unsigned long long)t.answered, (unsigned long long)t.errors);
     results_print(&t.results);
+    results_print_series("late", &t.late);
     printf("}\n");
     return 0;
 }
