@@ -60,7 +60,7 @@ c_files      = $(call src_of,include/*.h src/*/*.c src/*/*.h tests/unit/*.[ch] t
 router := $(BUILD)/kthena-router
 sim    := $(BUILD)/vllm-sim
 
-.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-profile test check mutants lint generated generate demo fuzz fuzz-run format install clean help \
+.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-profile bench-ttft test check mutants soak-streams lint generated generate demo fuzz fuzz-run format install clean help \
         deps deps-demo deps-test FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -75,9 +75,11 @@ help:
 	@echo 'make test        unit tests, fuzz corpora, end-to-end tests'
 	@echo 'make check       test + lint + generated files; "make generate" renews those'
 	@echo 'make mutants     breaks one rule at a time and demands that a test notices'
+	@echo 'make soak-streams S=60   2,000 event streams for S seconds, each byte checked'
 	@echo 'make fuzz S=60   each fuzzer for S seconds (clang)'
 	@echo 'make bench       beside HAProxy and nginx, 20 minutes; QUICK=1: 2 minutes; ARGS=--help: cases, --peer, ...'
 	@echo 'make bench-gates instructions and system calls per request and chunk; bench-profile: by function'
+	@echo 'make bench-ttft  first tokens by queue order, real and simulated, 40 minutes; QUICK=1: 4; ARGS=--help'
 	@echo 'make format      clang-format on all sources'
 	@echo 'make deps        install the missing Debian or Ubuntu packages (deps-test: those of the tests too)'
 	@echo 'make install     DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)'
@@ -207,6 +209,10 @@ lint: $(router_objs)
 mutants: | deps-test
 	$(Q)$(PYTHON) -B tests/mutants/run
 
+# Many event streams at once, each byte checked, memory and descriptors before, during and after.
+soak-streams: all $(BUILD)/bench/streams
+	$(Q)$(test_env) $(PYTHON) tests/bench/streams.py $(BUILD)/bench/streams --seconds $(S)
+
 # Both files are printed by the binary from its one table of options.
 generated: $(router)
 	$(Q)$(router) --print-example | diff -u config/router.ini.example - >&2 || { echo 'config/router.ini.example is out of date: run "make generate"' >&2; exit 1; }
@@ -223,6 +229,9 @@ bench: all bench-bins
 
 bench-gates: $(router) $(BUILD)/bench/load $(BUILD)/bench/sink
 	$(Q)$(bench_env) $(PYTHON) tests/bench/gates.py
+
+bench-ttft: all $(BUILD)/bench/queue_sim $(BUILD)/bench/turns
+	$(Q)$(bench_env) $(PYTHON) tests/bench/ttft.py $(if $(QUICK),--quick) $(ARGS)
 
 bench-profile: $(router) $(BUILD)/bench/load $(BUILD)/bench/sink
 	$(Q)$(bench_env) $(PYTHON) tests/bench/profile.py $(ARGS)

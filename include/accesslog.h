@@ -34,7 +34,7 @@ struct accesslog_entry {
 };
 
 /* Appends one line with its '\n'. False, with nothing appended: over the buffer's maximum. No value can end
- * the line or its field: see log_append_text; in the quoted request line blanks, quotes, backslashes and all
+ * the line or its field: see log_put_text; in the quoted request line blanks, quotes, backslashes and all
  * but ASCII become \xNN, and an empty part becomes "-". Times below 0 (but for the -1 above) are written as
  * 0. */
 MUST_CHECK bool accesslog_text(struct buf *out, const struct accesslog_entry *e);

@@ -487,9 +487,8 @@ static struct text put_ms(struct text t, int64_t us)
     return text_skip(t, (size_t)(to - t.at));
 }
 
-typedef struct text put_str_fn(struct text t, struct slice value);
-
-static inline struct text put_value(struct text t, const struct log_field *f, put_str_fn *put_str)
+static inline struct text put_value(struct text t, const struct log_field *f,
+                                    struct text (*put_str)(struct text, struct slice))
 {
     switch (f->kind) {
     case LOG_FIELD_STR:

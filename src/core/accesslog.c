@@ -28,10 +28,9 @@ static struct text put_time(struct text t, int64_t wall_us)
     return text_skip(t, clock_format(wall_us, t.at));
 }
 
-typedef struct text put_fn(struct text t, struct slice value);
-
 /* Not cut inside a character. */
-static __attribute__((noinline)) struct text put_cut(struct text t, put_fn *put, struct slice value)
+static __attribute__((noinline)) struct text
+put_cut(struct text t, struct text (*put)(struct text, struct slice), struct slice value)
 {
     char copy[ACCESSLOG_VALUE_MAX];
     size_t n = ACCESSLOG_VALUE_MAX - 3;
@@ -44,7 +43,8 @@ static __attribute__((noinline)) struct text put_cut(struct text t, put_fn *put,
 }
 
 /* The value, or what fits of it. */
-static inline struct text put_bounded(struct text t, put_fn *put, struct slice value)
+static inline struct text put_bounded(struct text t, struct text (*put)(struct text, struct slice),
+                                      struct slice value)
 {
     return value.n <= ACCESSLOG_VALUE_MAX ? put(t, value) : put_cut(t, put, value);
 }
