@@ -33,7 +33,7 @@ struct conn {
     struct loop *loop;
     const struct conn_ops *ops;
     struct event event;     /* one for both directions: memory counts with many open streams */
-    struct buf out;                           /* copied bytes that wait for the kernel */
+    struct buf out;         /* copied bytes that wait for the kernel */
     struct iovec *borrowed; /* bytes of the owner that wait, instead of `out`; NULL while none do */
     unsigned borrowed_first, borrowed_n;
     uint64_t sent_bytes; /* taken by the kernel so far */

@@ -62,7 +62,8 @@ struct openai_sse {
 };
 /* Any split of the bytes. Costs the same for every size. */
 void openai_sse_feed(struct openai_sse *s, struct slice bytes);
-/* The last data line, finished or not, is "data: [DONE]" (space optional). What follows it must fit into the tail. */
+/* The last data line, finished or not, is "data: [DONE]" (space optional). What follows it must fit into the
+ * tail. */
 bool openai_sse_done(const struct openai_sse *s);
 /* Bytes came after the last blank line. Lines end with LF, CR LF or CR. */
 bool openai_sse_inside_event(const struct openai_sse *s);

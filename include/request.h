@@ -80,5 +80,7 @@ extern const struct sched_ops request_sched_ops;
 /* boostq's on_promoted. */
 void request_promoted(struct boostq_item *item, void *arg);
 const char *request_state_name(enum request_state s);
+/* What went wrong, in words; the outcome's own text when there is nothing more to say. */
+const char *request_message(const struct request *r);
 
 #endif

@@ -28,7 +28,7 @@ struct server {
     struct list requests; /* all that have not ended */
     size_t n_requests;
     struct log_sink access;
-    struct buf answer_head, access_line;  /* scratch, filled and used within one call */
+    struct buf answer_head; /* scratch, filled and used within one call */
     struct event *signals[3];
     struct wheel_timer log_timer;   /* comes back while a slow reader leaves log lines waiting */
     bool draining;                  /* SIGTERM: not ready */

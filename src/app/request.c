@@ -4,12 +4,11 @@
 
 #include <stdlib.h>
 
-#include "accesslog.h"
-#include "clock.h"
 #include "headers.h"
 #include "mem.h"
 #include "metrics.h"
 #include "reply.h"
+#include "report.h"
 
 #define REQUEST_ERROR_BODY_MAX    (8 * 1024)
 #define REQUEST_HEAD_EXTRA        (4 * 1024)
@@ -59,32 +58,14 @@ static int64_t request_now(const struct request *r)
     return loop_now_us(r->server->loop);
 }
 
-static double request_seconds(int64_t us)
-{
-    return (double)us / (double)US_PER_S;
-}
-
-/* ---- what the queue says in the log ---- */
-
-static void request_log_queue(const struct request *r, const char *event)
-{
-    const struct boostq_item *q = &r->admit.queue;
-
-    if (q->session.n == 0 || !r->server->config->enable_session_boost)
-        return;
-    log_info(event, LOG_STR("req", r->id), LOG_STR("model", r->route->model_name),
-             LOG_SLICE("session", q->session), LOG_BOOL("boosted", q->boosted),
-             LOG_INT("queue_len", boostq_len(&r->route->model->q)),
-             LOG_MS("wait_ms", request_now(r) - r->queued_us),
-             LOG_STR("pod", r->pod != NULL ? r->pod->name : NULL));
-}
+/* ---- what the queue says ---- */
 
 void request_promoted(struct boostq_item *item, void *arg)
 {
     const struct request *r = CONTAINER_OF(item, struct request, admit.queue);
 
     (void)arg;
-    request_log_queue(r, "session boost: promoted while waiting");
+    report_queue_event(r, "session boost: promoted while waiting");
 }
 
 /* ---- beginning ---- */
@@ -224,7 +205,7 @@ static void request_enqueue(struct request *r)
     r->queued_us = request_now(r);
     m->queued_bytes += r->body_n;
     sched_enqueue(&r->server->sched, m, &r->admit);
-    request_log_queue(r, "session boost: queued");
+    report_queue_event(r, "session boost: queued");
 }
 
 void request_ready(struct request *r)
@@ -255,7 +236,7 @@ static void request_left_queue(struct request *r)
     route->model->queued_bytes -= r->body_n;
     route->recent_wait_us += (wait_us - route->recent_wait_us) / 8;
     if (r->server->config->enable_session_boost)
-        metrics_observe(route->queue_duration, request_seconds(wait_us));
+        metrics_observe(route->queue_duration, (double)wait_us / (double)US_PER_S);
 }
 
 static void request_on_admitted(struct admit_item *item, struct pod *pod)
@@ -268,7 +249,7 @@ static void request_on_admitted(struct admit_item *item, struct pod *pod)
         r->admitted_us = request_now(r);
     if (r->server->config->enable_session_boost && item->queue.boosted)
         metrics_observe(r->route->overtakes, item->queue.overtaken);
-    request_log_queue(r, "session boost: dequeued");
+    report_queue_event(r, "session boost: dequeued");
     request_start_attempt(r, false);
 }
 
@@ -277,7 +258,7 @@ static void request_on_expired(struct admit_item *item)
     struct request *r = CONTAINER_OF(item, struct request, admit);
 
     request_left_queue(r);
-    request_log_queue(r, "session boost: timed out in the queue");
+    report_queue_event(r, "session boost: timed out in the queue");
     request_finish(r, OUTCOME_QUEUE_TIMEOUT, NULL);
 }
 
@@ -286,7 +267,7 @@ static void request_on_vanished(struct admit_item *item)
     struct request *r = CONTAINER_OF(item, struct request, admit);
 
     request_left_queue(r);
-    request_log_queue(r, "session boost: abandoned, its model was removed");
+    report_queue_event(r, "session boost: abandoned, its model was removed");
     request_finish(r, OUTCOME_ROUTE_NOT_FOUND,
                    "route not found: the model was removed while the request waited");
 }
@@ -329,7 +310,7 @@ static void request_next_pod(struct request *r, const char *why)
     case ADMIT_RETRY_QUEUED:
         request_enter(r, REQUEST_QUEUED);
         r->route->model->queued_bytes += r->body_n;
-        request_log_queue(r, "session boost: queued again, its pod could not be reached");
+        report_queue_event(r, "session boost: queued again, its pod could not be reached");
         break;
     case ADMIT_RETRY_NONE:
         request_finish(r, OUTCOME_CONNECT_FAILED, NULL);
@@ -596,7 +577,7 @@ static int64_t request_retry_after_s(const struct request *r)
     return s < 1 ? 1 : s > REQUEST_RETRY_AFTER_MAX_S ? REQUEST_RETRY_AFTER_MAX_S : s;
 }
 
-static const char *request_message(const struct request *r)
+const char *request_message(const struct request *r)
 {
     return r->why != NULL ? r->why : outcome_info(r->outcome)->text;
 }
@@ -656,177 +637,6 @@ static bool request_answer(struct request *r)
     return false;
 }
 
-static const char *request_path_label(struct slice path)
-{
-    static const char *const known[] = {"/v1/chat/completions",
-                                        "/v1/completions",
-                                        "/v1/embeddings",
-                                        "/v1/responses",
-                                        "/v1/messages",
-                                        "/v1/models",
-                                        "/v1/rerank",
-                                        "/v1/score",
-                                        "/v1/images/generations",
-                                        "/v1/audio/transcriptions",
-                                        "/v1/audio/translations",
-                                        "/v1/audio/speech"};
-
-    for (size_t i = 0; i < ARRAY_LEN(known); i++)
-        if (slice_eq(path, slice_of(known[i])))
-            return known[i];
-    return "other";
-}
-
-/* The series of a finished request. Looking them up costs more than counting, so a route keeps those it has
- * used. */
-static struct topology_series request_series(const struct request *r, const char *path)
-{
-    const struct topology_route *route = r->route;
-    const char *model = route != NULL ? route->model_name : "unknown";
-    const char *pods_model = route != NULL ? topology_upstream_model(route) : "none";
-    const unsigned status = r->status != 0 ? r->status : outcome_info(r->outcome)->status;
-    char status_text[12];
-    const int status_n = snprintf(status_text, sizeof status_text, "%u", status);
-    const struct slice labels[] = {slice_of(model),
-                                   slice_of(path),
-                                   {status_text, (size_t)status_n},
-                                   slice_of(outcome_info(r->outcome)->name),
-                                   slice_of(route != NULL ? route->name : "none"),
-                                   slice_of(route != NULL ? "model_server" : "unresolved"),
-                                   slice_of(route != NULL ? route->server_name : "none"),
-                                   slice_of(pods_model)};
-    const struct slice duration[] = {labels[0], labels[1], labels[2], labels[4],
-                                     labels[5], labels[6], labels[7]};
-
-    return (struct topology_series){
-        .path = path,
-        .status = r->status,
-        .outcome = r->outcome,
-        .requests = metrics_series(METRIC_REQUESTS, labels),
-        .duration = metrics_series(METRIC_REQUEST_DURATION, duration),
-        .prefill = route != NULL ? metrics_series(METRIC_PREFILL_DURATION, labels) : NULL,
-        .decode = route != NULL ? metrics_series(METRIC_DECODE_DURATION, labels) : NULL,
-    };
-}
-
-static struct topology_series request_find_series(const struct request *r)
-{
-    const char *path = request_path_label(headers_path(slice_of(r->target)));
-    struct topology_route *route = r->route;
-    struct topology_series found;
-
-    for (size_t i = 0; route != NULL && i < route->n_series; i++) {
-        const struct topology_series *s = &route->series[i];
-
-        if (s->path == path && s->status == r->status && s->outcome == r->outcome)
-            return *s;
-    }
-    found = request_series(r, path);
-    if (route != NULL && route->n_series < TOPOLOGY_MAX_SERIES)
-        route->series[route->n_series++] = found;
-    return found;
-}
-
-static void request_count(const struct request *r)
-{
-    const struct topology_series s = request_find_series(r);
-
-    metrics_add(s.requests, 1);
-    metrics_observe(s.duration, request_seconds(r->end_us - r->received_us));
-    if (r->first_byte_us == 0 || r->route == NULL)
-        return;
-    metrics_observe(s.prefill, request_seconds(r->first_byte_us - r->sent_us));
-    metrics_observe(s.decode, request_seconds(r->end_us - r->first_byte_us));
-    metrics_observe(r->route->ttft[r->admit.queue.boosted],
-                    request_seconds(r->first_byte_us - r->received_us));
-}
-
-static const char *request_origin(const struct request *r)
-{
-    switch (r->outcome) {
-    case OUTCOME_OK:
-    case OUTCOME_LOCAL:
-        return NULL;
-    case OUTCOME_POD_ERROR_STATUS:
-    case OUTCOME_POD_PROTOCOL:
-    case OUTCOME_POD_RESET:
-    case OUTCOME_POD_HEAD_TIMEOUT:
-    case OUTCOME_POD_BODY_TIMEOUT:
-    case OUTCOME_CONNECT_FAILED:
-        return "upstream";
-    case OUTCOME_CLIENT_GONE:
-    case OUTCOME_CLIENT_STALLED:
-        return "client";
-    default:
-        return "router";
-    }
-}
-
-static int64_t request_span_us(int64_t from_us, int64_t to_us)
-{
-    return from_us != 0 && to_us > from_us ? to_us - from_us : 0;
-}
-
-static void request_fill_entry(const struct request *r, struct accesslog_entry *e)
-{
-    const struct topology_route *route = r->route;
-    const bool failed = request_origin(r) != NULL;
-
-    *e = (struct accesslog_entry){
-        .wall_us = clock_wall_us() - (clock_mono_us() - r->received_us),
-        .method = slice_of(r->method),
-        .path = headers_path(slice_of(r->target)),
-        .protocol = r->minor == 0 ? SLICE("HTTP/1.0") : SLICE("HTTP/1.1"),
-        .status = r->status != 0 ? r->status : outcome_info(r->outcome)->status,
-        .error_type = failed ? outcome_info(r->outcome)->name : NULL,
-        .error_message = slice_of(failed ? request_message(r) : NULL),
-        .model_name = slice_of(route != NULL ? route->model_name : r->model_name),
-        .request_id = slice_of(r->id),
-        .upstream_status = r->upstream_status,
-        .upstream_attempts = r->attempts,
-        .error_origin = request_origin(r),
-        .total_us = r->end_us - r->received_us,
-        .request_us = request_span_us(r->received_us, r->body_us),
-        .upstream_us = request_span_us(r->admitted_us, r->head_us != 0 ? r->head_us : r->end_us),
-        .response_us = request_span_us(r->head_us, r->end_us),
-        .queue_us = r->queued_us == 0
-                        ? -1
-                        : request_span_us(r->queued_us, r->admitted_us != 0 ? r->admitted_us : r->end_us),
-        .ttft_us = r->first_byte_us == 0 ? -1 : r->first_byte_us - r->received_us,
-        .session = r->admit.queue.session,
-        .has_queue = r->queued_us != 0 && r->server->config->enable_session_boost,
-        .boosted = r->admit.queue.boosted,
-        .overtaken = r->admit.queue.overtaken,
-        .closed_by = r->closed_by,
-        .closed_phase = r->closed_by != NULL ? request_state_name(r->closed_in) : NULL,
-    };
-    if (route != NULL) {
-        e->model_route = slice_of(route->name);
-        e->model_server = e->backend_name = slice_of(route->server_name);
-        e->backend_type = "model_server";
-        e->upstream_model = slice_of(topology_upstream_model(route));
-        e->selected_pod = slice_of(r->pod != NULL ? r->pod->name : NULL);
-    }
-}
-
-static void request_access_log(struct request *r)
-{
-    struct buf *line = &r->server->access_line;
-    struct accesslog_entry e;
-    bool ok;
-
-    /* No request line, no access log line. */
-    if (!r->server->config->access_log_enabled || r->target[0] == '\0')
-        return;
-    buf_clear(line);
-    request_fill_entry(r, &e);
-    ok = r->server->config->access_log_format == 1 ? accesslog_json(line, &e) : accesslog_text(line, &e);
-    if (ok)
-        log_sink_write(&r->server->access, buf_slice(line));
-    else
-        r->server->access.dropped++;
-}
-
 static void request_free(struct loop_grave *g)
 {
     struct request *r = CONTAINER_OF(g, struct request, grave);
@@ -869,8 +679,8 @@ static void request_let_go(struct request *r)
     if (r->state == REQUEST_QUEUED && r->admit.queue.where != BOOSTQ_OUT) {
         sched_cancel(&r->server->sched, r->route->model, &r->admit);
         request_left_queue(r);
-        request_log_queue(r, r->outcome == OUTCOME_SHUTDOWN ? "session boost: abandoned, the router stops"
-                                                            : "session boost: abandoned, the client left");
+        report_queue_event(r, r->outcome == OUTCOME_SHUTDOWN ? "session boost: abandoned, the router stops"
+                                                             : "session boost: abandoned, the client left");
     }
     if (r->upstream != NULL)
         upstream_cancel(r->upstream);
@@ -891,8 +701,7 @@ void request_finish(struct request *r, enum outcome o, const char *why)
     request_note_closer(r);
     clean = request_answer(r);
     request_let_go(r);
-    request_access_log(r);
-    request_count(r);
+    report_finished(r);
     request_enter(r, REQUEST_DONE);
     request_give_back_slot(r);
     request_drop_sent(r);

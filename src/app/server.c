@@ -14,7 +14,7 @@
 /* Descriptors that are not client or pod connections: listeners, logs, epoll, scrapes, DNS. */
 #define SERVER_RESERVED_FDS 160
 #define SERVER_MAX_FDS      (1024 * 1024)
-/* More than the largest MAX_HEADER_BYTES with our own fields, and than an access log line. */
+/* More than the largest MAX_HEADER_BYTES with our own fields. */
 #define SERVER_SCRATCH_MAX (32 * 1024 * 1024)
 
 /* ---- configuration -> what is in force ---- */
@@ -305,7 +305,6 @@ bool server_start(struct server *s, const struct config_inputs *in, struct confi
     list_init(&s->admin_clients);
     list_init(&s->requests);
     buf_init(&s->answer_head, SERVER_SCRATCH_MAX);
-    buf_init(&s->access_line, SERVER_SCRATCH_MAX);
     wheel_timer_init(&s->drain_timer, server_on_drain_timer);
     wheel_timer_init(&s->log_timer, server_on_log_timer);
     loop_task_init(&s->check_idle, server_on_check_idle);
@@ -361,7 +360,6 @@ void server_free(struct server *s)
     }
     log_sink_close(&s->access);
     buf_free(&s->answer_head);
-    buf_free(&s->access_line);
     config_free(s->config);
     metrics_reset();
 }

@@ -1,421 +1,415 @@
 /* openai: bodies in the OpenAI style. Its larger part is a JSON scanner that validates a request body and
- * remembers the two top-level values the router needs. Nearly all of such a body is text inside strings, so
- * strings are scanned 64 bytes at a time: a routine for the processor at hand marks quotes, backslashes and
- * control bytes in bit masks, and plain C works on the masks. Also here: the bodies the router writes itself,
- * and the end of an event stream. */
+ * remembers the two top-level values the router needs. Nearly all of such a body is text inside long strings:
+ * they are skipped 64 bytes at a time by a routine for the processor at hand, which stops only where there is
+ * something to look at. Keys and other short strings are over after one look at 16 bytes. Also here: the
+ * bodies the router writes itself, and the end of an event stream. */
 #include "openai.h"
 
 #include <assert.h>
 #include <stdio.h>
 #ifdef __x86_64__
 #include <immintrin.h>
+#define OPENAI_HAS_SSE2 1
 #endif
 
-/* ---- 64 bytes at a time ---- */
+/* For what has to be compiled into its callers: into a loop that lives in registers, or for another
+ * processor. */
+#define OPENAI_INLINE static inline __attribute__((always_inline))
 
-/* Bit i is byte i. */
-struct openai_block {
-    uint64_t quote, slash, control;
-    uint64_t escape; /* may follow a backslash, \u not counted; only bits behind a backslash and bit 0 mean
-                        something */
+/* ---- 64 bytes of a string at a time ---- */
+
+/* What a routine sees in 64 bytes. Bit i is byte i. */
+struct openai_marks {
+    uint64_t stop;  /* quotes and control bytes */
+    uint64_t slash; /* backslashes */
+    uint64_t
+        known; /* letters that may follow a backslash; not all of them, the rest is looked at one by one */
 };
 
-typedef void openai_classify_fn(const unsigned char *p, struct openai_block *blocks, size_t n);
+/* A place in a string where nothing is left to do before `block`. */
+struct openai_place {
+    const unsigned char *block;
+    uint64_t carry; /* 1: the first byte of the block follows a backslash */
+    uint64_t stop;  /* in the 64 bytes of the block: what ends the string, or must not be in it */
+    uint64_t odd;   /* in the 64 bytes of the block: what follows a backslash and is not known */
+};
 
-/* The bytes that may follow a backslash but for u, which wants a look at four more. */
+/* Moves on to the first whole block with something to stop for, or to the first one that is not whole. */
+typedef struct openai_place openai_skip_fn(struct openai_place at, const unsigned char *end);
+
+/* The backslashes that make the next byte ordinary: every other one of each run, from its first. Where a run
+ * starts at an odd place, adding its first bit turns all its bits to 0. */
+OPENAI_INLINE uint64_t openai_escapers(uint64_t slash)
+{
+    const uint64_t odd = UINT64_C(0xaaaaaaaaaaaaaaaa), first = slash & ~(slash << 1);
+
+    return slash & ((slash + (first & odd)) ^ odd);
+}
+
+/* True: there is something to stop for. */
+OPENAI_INLINE bool openai_judge(struct openai_place *at, struct openai_marks m)
+{
+    const uint64_t escapers = openai_escapers(m.slash & ~at->carry);
+    const uint64_t escaped = escapers << 1 | at->carry;
+
+    at->carry = escapers >> 63;
+    at->stop = m.stop & ~escaped;
+    at->odd = escaped & ~(m.known | m.slash);
+    return (at->stop | at->odd) != 0;
+}
+
+/* Whether one of 8 bytes is a quote, a backslash or a control byte. */
+static bool openai_any_mark(const unsigned char *p)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;
+    uint64_t v, quote, slash;
+
+    memcpy(&v, p, sizeof(v));
+    quote = v ^ ones * '"';
+    slash = v ^ ones * '\\';
+    return ((((v - ones * 0x20) & ~v) | ((quote - ones) & ~quote) | ((slash - ones) & ~slash)) & tops) != 0;
+}
+
+static struct openai_marks openai_marks_plain(const unsigned char *p)
+{
+    struct openai_marks m = {0, 0, 0};
+
+    for (unsigned i = 0; i < 64; i++) {
+        if (i % 8 == 0 && !openai_any_mark(p + i)) {
+            i += 7;
+            continue;
+        }
+        m.stop |= (uint64_t)(p[i] == '"' || p[i] < 0x20) << i;
+        m.slash |= (uint64_t)(p[i] == '\\') << i;
+    }
+    return m;
+}
+
+static struct openai_place openai_skip_plain(struct openai_place at, const unsigned char *end)
+{
+    for (; end - at.block >= 64; at.block += 64) {
+        if (openai_judge(&at, openai_marks_plain(at.block)))
+            break;
+    }
+    return at;
+}
+
+#ifdef OPENAI_HAS_SSE2
+
+/* Below 0x20, or 0x22: as one comparison, once 0x22 is swapped with 0x20. It is signed, so 0x80 comes off. */
+OPENAI_INLINE __m128i openai_stops_sse2(__m128i v)
+{
+    return _mm_cmplt_epi8(_mm_xor_si128(v, _mm_set1_epi8((char)0x82)), _mm_set1_epi8((char)(0x21 ^ 0x80)));
+}
+
+OPENAI_INLINE uint64_t openai_bits_sse2(__m128i v)
+{
+    return (unsigned)_mm_movemask_epi8(v);
+}
+
+OPENAI_INLINE struct openai_marks openai_marks_sse2(const unsigned char *p)
+{
+    struct openai_marks m = {0, 0, 0};
+
+    for (unsigned i = 0; i < 64; i += 16) {
+        const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(p + i));
+        const __m128i n_or_t =
+            _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('n')), _mm_cmpeq_epi8(v, _mm_set1_epi8('t')));
+
+        m.stop |= openai_bits_sse2(openai_stops_sse2(v)) << i;
+        m.slash |= openai_bits_sse2(_mm_cmpeq_epi8(v, _mm_set1_epi8('\\'))) << i;
+        m.known |= openai_bits_sse2(_mm_or_si128(n_or_t, _mm_cmpeq_epi8(v, _mm_set1_epi8('"')))) << i;
+    }
+    return m;
+}
+
+static struct openai_place openai_skip_sse2(struct openai_place at, const unsigned char *end)
+{
+    for (; end - at.block >= 64; at.block += 64) {
+        if (openai_judge(&at, openai_marks_sse2(at.block)))
+            break;
+    }
+    return at;
+}
+
+#define OPENAI_AVX2_CODE __attribute__((target("avx2")))
+
+OPENAI_AVX2_CODE OPENAI_INLINE uint64_t openai_bits_avx2(__m256i v)
+{
+    return (unsigned)_mm256_movemask_epi8(v);
+}
+
+/* The letters differ in their low halves but for three: the table has one byte for each half, or one that has
+ * another half. Backspace is left out. */
+OPENAI_AVX2_CODE OPENAI_INLINE struct openai_marks openai_marks_avx2(const unsigned char *p)
+{
+    const __m256i letters =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(1, 0, '"', 0, 't', 0, 'f', 0, 0, 0, 0, 0, 0, 0, 'n', '/'));
+    struct openai_marks m = {0, 0, 0};
+
+    for (unsigned i = 0; i < 64; i += 32) {
+        const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(p + i));
+        const __m256i letter = _mm256_cmpeq_epi8(v, _mm256_shuffle_epi8(letters, v));
+        const __m256i swapped = _mm256_xor_si256(v, _mm256_set1_epi8((char)0x82));
+
+        m.stop |= openai_bits_avx2(_mm256_cmpgt_epi8(_mm256_set1_epi8((char)(0x21 ^ 0x80)), swapped)) << i;
+        m.slash |= openai_bits_avx2(_mm256_cmpeq_epi8(v, _mm256_set1_epi8('\\'))) << i;
+        m.known |= openai_bits_avx2(_mm256_or_si256(letter, _mm256_cmpeq_epi8(v, _mm256_set1_epi8('r'))))
+                   << i;
+    }
+    return m;
+}
+
+OPENAI_AVX2_CODE static struct openai_place openai_skip_avx2(struct openai_place at, const unsigned char *end)
+{
+    for (; end - at.block >= 64; at.block += 64) {
+        if (openai_judge(&at, openai_marks_avx2(at.block)))
+            break;
+    }
+    return at;
+}
+
+#endif
+
+/* ---- the scanner ---- */
+
+enum openai_key { OPENAI_KEY_OTHER, OPENAI_KEY_MODEL, OPENAI_KEY_STREAM };
+
+struct openai_scan {
+    const unsigned char *p, *end;
+    openai_skip_fn *skip;
+    enum openai_key key;        /* the top-level key whose value comes next */
+    const unsigned char *model; /* where the value of the last "model" starts; NULL: none */
+    struct slice model_raw;     /* that value when it is a string, with its quotes */
+    bool stream;
+    const char *error;
+    const unsigned char *error_at;
+    size_t depth;
+    unsigned char closer[OPENAI_MAX_DEPTH + 1]; /* what ends the array or object of each depth, from 1 */
+};
+
+/* All that follows returns the place behind what it read, or NULL with an error. */
+
+__attribute__((cold, noinline)) static const unsigned char *
+openai_fail(struct openai_scan *s, const unsigned char *at, const char *error)
+{
+    s->error = error;
+    s->error_at = at;
+    return NULL;
+}
+
+/* For where any text would do better than the end. */
+static const unsigned char *openai_unexpected(struct openai_scan *s, const unsigned char *at,
+                                              const char *error)
+{
+    if (s->p == s->end)
+        error = "empty: expected a JSON object";
+    else if (at == s->end)
+        error = "ends in the middle of a JSON value";
+    return openai_fail(s, at, error);
+}
+
+/* The first byte from *at on that is no white space; NUL at the end, as that is wrong everywhere. */
+OPENAI_INLINE unsigned char openai_peek(const struct openai_scan *s, const unsigned char **at)
+{
+    for (; *at < s->end; (*at)++) {
+        const unsigned char c = **at;
+
+        if (c > ' ' || (c != ' ' && c != '\n' && c != '\r' && c != '\t'))
+            return c;
+    }
+    return '\0';
+}
+
+/* ---- strings ---- */
+
 static bool openai_is_escape(unsigned char c)
 {
     return c == 'n' || c == '"' || c == '\\' || c == 't' || c == 'r' || c == '/' || c == 'b' || c == 'f';
 }
 
-/* The bits of `escape` that mean something, one by one. */
-static uint64_t openai_escapes(const unsigned char *p, uint64_t slash)
-{
-    uint64_t escape = openai_is_escape(p[0]);
-
-    for (uint64_t after = slash << 1; after != 0; after &= after - 1) {
-        unsigned i = (unsigned)__builtin_ctzll(after);
-
-        escape |= (uint64_t)openai_is_escape(p[i]) << i;
-    }
-    return escape;
-}
-
-static void openai_classify_plain(const unsigned char *p, struct openai_block *blocks, size_t n)
-{
-    for (; n > 0; n--, p += 64, blocks++) {
-        uint64_t quote = 0, slash = 0, control = 0;
-
-        for (unsigned i = 0; i < 64; i++) {
-            quote |= (uint64_t)(p[i] == '"') << i;
-            slash |= (uint64_t)(p[i] == '\\') << i;
-            control |= (uint64_t)(p[i] < 0x20) << i;
-        }
-        *blocks = (struct openai_block){quote, slash, control, openai_escapes(p, slash)};
-    }
-}
-
-#ifdef __x86_64__
-
-#define OPENAI_HAS_SSE2 1
-
-static void openai_classify_sse2(const unsigned char *p, struct openai_block *blocks, size_t n)
-{
-    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\'), low = _mm_set1_epi8(0x1f);
-
-    for (; n > 0; n--, p += 64, blocks++) {
-        uint64_t q = 0, s = 0, c = 0;
-
-        for (unsigned i = 0; i < 64; i += 16) {
-            __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(p + i));
-
-            q |= (uint64_t)(unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(v, quote)) << i;
-            s |= (uint64_t)(unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(v, slash)) << i;
-            c |= (uint64_t)(unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(v, low), v)) << i;
-        }
-        *blocks = (struct openai_block){q, s, c, openai_escapes(p, s)};
-    }
-}
-
-/* Escape letters by their halves: the table for the high half of a byte gives a bit for each row of ASCII
- * that has some (2_: " / 5_: \ 6_: b f n 7_: r t), the one for the low half the rows in which it is one. */
-__attribute__((target("avx2"))) static void openai_classify_avx2(const unsigned char *p,
-                                                                 struct openai_block *blocks, size_t n)
-{
-    const __m256i quote = _mm256_set1_epi8('"'), slash = _mm256_set1_epi8('\\'), low = _mm256_set1_epi8(0x1f);
-    const __m256i nibble = _mm256_set1_epi8(0x0f), zero = _mm256_setzero_si256();
-    const __m256i rows =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 1, 0, 0, 2, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0));
-    const __m256i columns =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 1 | 4 | 8, 0, 8, 0, 4, 0, 0, 0, 0, 0, 2, 0, 4, 1));
-
-    for (; n > 0; n--, p += 64, blocks++) {
-        uint64_t q = 0, s = 0, c = 0, e = 0;
-
-        for (unsigned i = 0; i < 64; i += 32) {
-            __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(p + i));
-            __m256i row = _mm256_shuffle_epi8(rows, _mm256_and_si256(_mm256_srli_epi16(v, 4), nibble));
-            __m256i column = _mm256_shuffle_epi8(columns, _mm256_and_si256(v, nibble));
-            __m256i none = _mm256_cmpeq_epi8(_mm256_and_si256(row, column), zero);
-
-            q |= (uint64_t)(unsigned)_mm256_movemask_epi8(_mm256_cmpeq_epi8(v, quote)) << i;
-            s |= (uint64_t)(unsigned)_mm256_movemask_epi8(_mm256_cmpeq_epi8(v, slash)) << i;
-            c |= (uint64_t)(unsigned)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(v, low), v)) << i;
-            e |= (uint64_t) ~(unsigned)_mm256_movemask_epi8(none) << i;
-        }
-        *blocks = (struct openai_block){q, s, c, e};
-    }
-}
-
-#endif
-
-static void openai_classify_first(const unsigned char *p, struct openai_block *blocks, size_t n);
-
-static openai_classify_fn *openai_classify = openai_classify_first;
-
-bool openai_use_simd(enum openai_simd kind)
-{
-    switch (kind) {
-#ifdef OPENAI_HAS_SSE2
-    case OPENAI_AVX2:
-        if (!__builtin_cpu_supports("avx2"))
-            return false;
-        openai_classify = openai_classify_avx2;
-        return true;
-    case OPENAI_SSE2:
-        openai_classify = openai_classify_sse2;
-        return true;
-#endif
-    case OPENAI_PLAIN:
-        openai_classify = openai_classify_plain;
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* The first call chooses. */
-static void openai_classify_first(const unsigned char *p, struct openai_block *blocks, size_t n)
-{
-    if (!openai_use_simd(OPENAI_AVX2) && !openai_use_simd(OPENAI_SSE2))
-        (void)openai_use_simd(OPENAI_PLAIN);
-    openai_classify(p, blocks, n);
-}
-
-/* ---- the scanner ---- */
-
-#define OPENAI_WINDOW 32 /* blocks marked at once */
-
-enum openai_key { OPENAI_KEY_OTHER, OPENAI_KEY_MODEL, OPENAI_KEY_STREAM };
-
-enum openai_expect {
-    OPENAI_VALUE,
-    OPENAI_VALUE_OR_CLOSE, /* behind [ */
-    OPENAI_KEY,
-    OPENAI_KEY_OR_CLOSE, /* behind { */
-    OPENAI_COMMA_OR_CLOSE,
-    OPENAI_END
-};
-
-struct openai_scan {
-    const unsigned char *p;
-    size_t n, at;
-    enum openai_expect expect;
-    size_t depth;
-    uint64_t objects[OPENAI_MAX_DEPTH / 64]; /* bit d: what is open at depth d + 1 is an object */
-    enum openai_key key;                     /* the top-level key whose value comes next */
-    bool has_model;
-    size_t model_at;        /* where the value of the last "model" starts */
-    struct slice model_raw; /* that value when it is a string, with its quotes */
-    bool stream;
-    const char *error;
-    size_t first, count; /* the blocks that are marked */
-    struct openai_block blocks[OPENAI_WINDOW];
-};
-
-static bool openai_fail(struct openai_scan *s, size_t at, const char *error)
-{
-    s->error = error;
-    s->at = at;
-    return false;
-}
-
-/* Marks the blocks from number `first` on. The last one of a body is filled up with spaces. */
-static void openai_mark(struct openai_scan *s, size_t first)
-{
-    size_t whole = s->n / 64 - first;
-    unsigned char last[64];
-
-    s->first = first;
-    s->count = whole < OPENAI_WINDOW ? whole : OPENAI_WINDOW;
-    if (s->count > 0) {
-        openai_classify(s->p + first * 64, s->blocks, s->count);
-        return;
-    }
-    memset(last, ' ', sizeof(last));
-    memcpy(last, s->p + first * 64, s->n % 64);
-    openai_classify(last, s->blocks, 1);
-    s->count = 1;
-}
-
-static const struct openai_block *openai_block_at(struct openai_scan *s, size_t block)
-{
-    if (block - s->first >= s->count)
-        openai_mark(s, block);
-    return &s->blocks[block - s->first];
-}
-
-/* The bytes that a backslash makes ordinary. *carry: the first byte of this block, then of the next one. */
-static uint64_t openai_escaped(uint64_t slash, uint64_t *carry)
-{
-    uint64_t escaped = *carry;
-
-    slash &= ~*carry;
-    *carry = 0;
-    if ((slash & slash << 1) == 0) { /* no two in a row */
-        *carry = slash >> 63;
-        return escaped | slash << 1;
-    }
-    while (slash != 0) {
-        unsigned i = (unsigned)__builtin_ctzll(slash);
-
-        *carry = i == 63;
-        escaped |= UINT64_C(1) << i << 1;
-        slash &= ~(UINT64_C(3) << i);
-    }
-    return escaped;
-}
-
-/* Value of a hexadecimal digit, 16 for anything else. */
-static unsigned openai_hex(unsigned char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10u : 16u;
-}
-
+/* Four hexadecimal digits, all four at once: adding to a byte sets its top bit from some digit or letter on.
+ * Bytes that have it from the start are no digits, whatever they did to their neighbours. */
 static bool openai_is_hex4(const unsigned char *p)
 {
-    return (openai_hex(p[0]) | openai_hex(p[1]) | openai_hex(p[2]) | openai_hex(p[3])) < 16;
+    const uint32_t ones = 0x01010101, tops = ones << 7;
+    uint32_t v, lower, digit, letter;
+
+    memcpy(&v, p, sizeof(v));
+    lower = v | ones * 0x20;
+    digit = (v + ones * (0x80 - '0')) & ~(v + ones * (0x7f - '9'));
+    letter = (lower + ones * (0x80 - 'a')) & ~(lower + ones * (0x7f - 'f'));
+    return ((digit | letter) & ~v & tops) == tops;
 }
 
-/* The escapes of one block that are not single letters from the list. */
-static bool openai_long_escapes(struct openai_scan *s, size_t base, uint64_t odd)
-{
-    for (; odd != 0; odd &= odd - 1) {
-        size_t at = base + (size_t)__builtin_ctzll(odd);
+static const char openai_no_quote[] = "string without its closing quote";
+static const char openai_control[] = "control byte in a string: it has to be escaped";
 
-        if (at >= s->n)
-            return openai_fail(s, s->n, "string without its closing quote");
-        if (s->p[at] != 'u')
-            return openai_fail(s, at, "unknown escape in a string: expected one of \" \\ / b f n r t u");
-        if (s->n - at < 5 || !openai_is_hex4(s->p + at + 1))
-            return openai_fail(s, at, "bad escape in a string: expected four hexadecimal digits after \\u");
+/* What is wrong with the byte behind a backslash, NULL for nothing. */
+static const char *openai_escape_error(const struct openai_scan *s, const unsigned char *p)
+{
+    if (p == s->end)
+        return openai_no_quote;
+    if (*p < 0x20)
+        return openai_control;
+    if (*p != 'u')
+        return openai_is_escape(*p) ? NULL
+                                    : "unknown escape in a string: expected one of \" \\ / b f n r t u";
+    return s->end - p >= 5 && openai_is_hex4(p + 1)
+               ? NULL
+               : "bad escape in a string: expected four hexadecimal digits after \\u";
+}
+
+/* Looks at what is odd before the end of the string, if that is in the block. */
+static bool openai_escapes(struct openai_scan *s, const unsigned char *block, struct openai_place at)
+{
+    const uint64_t inside = (at.stop & -at.stop) - 1; /* all bits without a stop */
+
+    for (uint64_t odd = at.odd & inside; odd != 0; odd &= odd - 1) {
+        const unsigned char *p = block + __builtin_ctzll(odd);
+        const char *error = openai_escape_error(s, p);
+
+        if (error != NULL)
+            return openai_fail(s, p, error) != NULL;
     }
     return true;
 }
 
-/* s->at is behind the opening quote; afterwards behind the closing one. */
-static bool openai_string(struct openai_scan *s)
+static const unsigned char *openai_string_end(struct openai_scan *s, const unsigned char *block,
+                                              uint64_t stop)
 {
-    uint64_t carry = 0, from = ~UINT64_C(0) << s->at % 64;
+    const unsigned char *p = block + __builtin_ctzll(stop);
 
-    for (size_t block = s->at / 64; block * 64 < s->n; block++, from = ~UINT64_C(0)) {
-        const struct openai_block *b = openai_block_at(s, block);
-        uint64_t escaped = openai_escaped(b->slash & from, &carry);
-        uint64_t stop = ((b->quote & ~escaped) | b->control) & from;
-        uint64_t inside = stop == 0 ? ~UINT64_C(0) : (stop & -stop) - 1;
-        uint64_t odd = escaped & ~b->escape & inside;
-        size_t end;
+    if (p >= s->end)
+        return openai_fail(s, s->end, openai_no_quote);
+    return *p == '"' ? p + 1 : openai_fail(s, p, openai_control);
+}
 
-        if (odd != 0 && !openai_long_escapes(s, block * 64, odd))
-            return false;
-        if (stop == 0)
-            continue;
-        end = block * 64 + (size_t)__builtin_ctzll(stop);
-        if (s->p[end] != '"')
-            return openai_fail(s, end, "control byte in a string: it has to be escaped");
-        s->at = end + 1;
-        return true;
+/* The last bytes of a body, fewer than a block: filled up with NULs, one of which always stops. */
+static const unsigned char *openai_string_tail(struct openai_scan *s, struct openai_place at)
+{
+    const unsigned char *block = at.block;
+    unsigned char copy[64] = {0};
+
+    memcpy(copy, block, (size_t)(s->end - block));
+    at.block = copy;
+    at = s->skip(at, copy + sizeof(copy));
+    return openai_escapes(s, block, at) ? openai_string_end(s, block, at.stop) : NULL;
+}
+
+/* The inside of any string, and its closing quote. */
+static const unsigned char *openai_long_string(struct openai_scan *s, const unsigned char *start)
+{
+    struct openai_place at = s->skip((struct openai_place){.block = start}, s->end);
+
+    while (s->end - at.block >= 64) {
+        if (!openai_escapes(s, at.block, at))
+            return NULL;
+        if (at.stop != 0)
+            return openai_string_end(s, at.block, at.stop);
+        at.block += 64;
+        at = s->skip(at, s->end);
     }
-    return openai_fail(s, s->n, "string without its closing quote");
+    return openai_string_tail(s, at);
 }
 
-static bool openai_literal(struct openai_scan *s, const char *word, size_t n)
+/* The same for strings of less than 16 bytes without escapes; NULL, without an error, for any other. */
+typedef const unsigned char *openai_short_fn(const struct openai_scan *s, const unsigned char *at);
+
+OPENAI_INLINE const unsigned char *openai_short_plain(const struct openai_scan *s, const unsigned char *at)
 {
-    if (s->n - s->at < n || memcmp(s->p + s->at, word, n) != 0)
-        return openai_fail(s, s->at, "unknown word: expected true, false or null");
-    s->at += n;
-    return true;
-}
-
-static size_t openai_digits(struct openai_scan *s)
-{
-    size_t start = s->at;
-
-    while (s->at < s->n && s->p[s->at] >= '0' && s->p[s->at] <= '9')
-        s->at++;
-    return s->at - start;
-}
-
-static bool openai_next_is(const struct openai_scan *s, char a, char b)
-{
-    return s->at < s->n && (s->p[s->at] == (unsigned char)a || s->p[s->at] == (unsigned char)b);
-}
-
-static bool openai_number(struct openai_scan *s)
-{
-    size_t start = s->at, digits;
-    bool zero;
-
-    s->at += openai_next_is(s, '-', '-');
-    zero = openai_next_is(s, '0', '0');
-    digits = openai_digits(s);
-    if (digits == 0 || (zero && digits > 1))
-        return openai_fail(s, start, "bad number: expected digits without leading zeros");
-    if (openai_next_is(s, '.', '.')) {
-        s->at++;
-        if (openai_digits(s) == 0)
-            return openai_fail(s, start, "bad number: expected digits after the point");
+    for (size_t i = 0; i < 16 && at + i < s->end; i++) {
+        if (at[i] == '"')
+            return at + i + 1;
+        if (at[i] == '\\' || at[i] < 0x20)
+            return NULL;
     }
-    if (openai_next_is(s, 'e', 'E')) {
-        s->at++;
-        s->at += openai_next_is(s, '+', '-');
-        if (openai_digits(s) == 0)
-            return openai_fail(s, start, "bad number: expected digits in the exponent");
+    return NULL;
+}
+
+#ifdef OPENAI_HAS_SSE2
+/* At the end of a body the 16 bytes start earlier, and the bits of those before the string are shifted out.
+ */
+OPENAI_INLINE const unsigned char *openai_short_sse2(const struct openai_scan *s, const unsigned char *at)
+{
+    const ptrdiff_t missing = 16 - (s->end - at);
+    const unsigned before = missing > 0 ? (unsigned)missing : 0;
+    __m128i v;
+    uint64_t stop;
+
+    if (at - s->p < before)
+        return NULL;
+    v = _mm_loadu_si128((const __m128i *)(const void *)(at - before));
+    v = _mm_or_si128(openai_stops_sse2(v), _mm_cmpeq_epi8(v, _mm_set1_epi8('\\')));
+    stop = openai_bits_sse2(v) >> before;
+    if (stop == 0)
+        return NULL;
+    at += __builtin_ctzll(stop);
+    return *at == '"' ? at + 1 : NULL;
+}
+#endif
+
+/* ---- numbers and words ---- */
+
+static const unsigned char *openai_literal(struct openai_scan *s, const unsigned char *at, struct slice word)
+{
+    if ((size_t)(s->end - at) < word.n || memcmp(at, word.p, word.n) != 0)
+        return openai_fail(s, at, "unknown word: expected true, false or null");
+    return at + word.n;
+}
+
+/* Behind the digits at `at`, `at` itself when there is none. */
+OPENAI_INLINE const unsigned char *openai_digits(const struct openai_scan *s, const unsigned char *at)
+{
+    while (at < s->end && *at >= '0' && *at <= '9')
+        at++;
+    return at;
+}
+
+OPENAI_INLINE bool openai_next_is(const struct openai_scan *s, const unsigned char *at, char a, char b)
+{
+    return at < s->end && (*at == (unsigned char)a || *at == (unsigned char)b);
+}
+
+/* Errors are at its first byte. */
+static const unsigned char *openai_number(struct openai_scan *s, const unsigned char *at)
+{
+    const unsigned char *first = at, *digits = at + (*at == '-');
+
+    at = openai_digits(s, digits);
+    if (at == digits || (*digits == '0' && at - digits > 1))
+        return openai_fail(s, first, "bad number: expected digits without leading zeros");
+    if (openai_next_is(s, at, '.', '.')) {
+        digits = at + 1;
+        at = openai_digits(s, digits);
+        if (at == digits)
+            return openai_fail(s, first, "bad number: expected digits after the point");
     }
-    return true;
+    if (openai_next_is(s, at, 'e', 'E')) {
+        digits = at + 1 + openai_next_is(s, at + 1, '+', '-');
+        at = openai_digits(s, digits);
+        if (at == digits)
+            return openai_fail(s, first, "bad number: expected digits in the exponent");
+    }
+    return at;
 }
 
-static bool openai_in_object(const struct openai_scan *s)
+/* A value that is no string, array or object. */
+static const unsigned char *openai_word(struct openai_scan *s, const unsigned char *at, unsigned char c)
 {
-    return (s->objects[(s->depth - 1) / 64] >> (s->depth - 1) % 64 & 1) != 0;
-}
-
-static bool openai_open(struct openai_scan *s, bool object)
-{
-    uint64_t bit = UINT64_C(1) << s->depth % 64;
-
-    if (s->depth == OPENAI_MAX_DEPTH)
-        return openai_fail(s, s->at, "arrays and objects nested more than 1024 deep");
-    if (object)
-        s->objects[s->depth / 64] |= bit;
-    else
-        s->objects[s->depth / 64] &= ~bit;
-    s->depth++;
-    s->at++;
-    s->expect = object ? OPENAI_KEY_OR_CLOSE : OPENAI_VALUE_OR_CLOSE;
-    return true;
-}
-
-static void openai_value_done(struct openai_scan *s)
-{
-    s->expect = s->depth == 0 ? OPENAI_END : OPENAI_COMMA_OR_CLOSE;
-}
-
-static void openai_close(struct openai_scan *s)
-{
-    s->depth--;
-    s->at++;
-    openai_value_done(s);
-}
-
-static bool openai_scalar(struct openai_scan *s)
-{
-    switch (s->p[s->at]) {
-    case '"':
-        s->at++;
-        return openai_string(s);
+    if (c == '-' || (c >= '0' && c <= '9'))
+        return openai_number(s, at);
+    switch (c) {
     case 't':
-        return openai_literal(s, "true", 4);
+        return openai_literal(s, at, SLICE("true"));
     case 'f':
-        return openai_literal(s, "false", 5);
+        return openai_literal(s, at, SLICE("false"));
     case 'n':
-        return openai_literal(s, "null", 4);
+        return openai_literal(s, at, SLICE("null"));
     default:
-        if (s->p[s->at] != '-' && (s->p[s->at] < '0' || s->p[s->at] > '9'))
-            return openai_fail(s, s->at,
-                               "expected a value: object, array, string, number, true, false or null");
-        return openai_number(s);
+        return openai_unexpected(s, at,
+                                 "expected a value: object, array, string, number, true, false or null");
     }
-}
-
-/* The value of a top-level key that the router knows: p[start..s->at), or just its first byte for arrays and
- * objects. */
-static void openai_note(struct openai_scan *s, size_t start)
-{
-    if (s->key == OPENAI_KEY_STREAM)
-        s->stream = s->p[start] == 't';
-    if (s->key == OPENAI_KEY_MODEL) {
-        s->has_model = true;
-        s->model_at = start;
-        s->model_raw = (struct slice){NULL, 0};
-        if (s->p[start] == '"')
-            s->model_raw = (struct slice){(const char *)s->p + start, s->at - start};
-    }
-    s->key = OPENAI_KEY_OTHER;
-}
-
-static bool openai_value(struct openai_scan *s)
-{
-    size_t start = s->at;
-    bool nested = s->p[start] == '{' || s->p[start] == '[';
-
-    if (nested ? !openai_open(s, s->p[start] == '{') : !openai_scalar(s))
-        return false;
-    if (s->key != OPENAI_KEY_OTHER)
-        openai_note(s, start);
-    if (!nested)
-        openai_value_done(s);
-    return true;
-}
-
-static void openai_space(struct openai_scan *s)
-{
-    while (s->at < s->n && s->p[s->at] <= ' ' &&
-           (s->p[s->at] == ' ' || s->p[s->at] == '\n' || s->p[s->at] == '\r' || s->p[s->at] == '\t'))
-        s->at++;
 }
 
 /* ---- decoding ---- */
@@ -441,12 +435,13 @@ static char *openai_utf8(char *at, unsigned c)
     return at;
 }
 
+/* Four digits of a string that was validated. */
 static unsigned openai_hex4(const char *p)
 {
     unsigned c = 0;
 
     for (int i = 0; i < 4; i++)
-        c = c << 4 | openai_hex((unsigned char)p[i]);
+        c = c << 4 | (((unsigned char)p[i] & 0xfu) + (p[i] > '9' ? 9u : 0u));
     return c;
 }
 
@@ -521,97 +516,181 @@ static const char *openai_decode(struct slice raw, char *out, size_t max, size_t
 
 /* ---- keys ---- */
 
-static enum openai_key openai_key_of(struct slice raw)
+/* raw: the inside of a string without escapes. */
+static enum openai_key openai_plain_key(struct slice raw)
+{
+    if (raw.n == 5 && memcmp(raw.p, "model", 5) == 0)
+        return OPENAI_KEY_MODEL;
+    return raw.n == 6 && memcmp(raw.p, "stream", 6) == 0 ? OPENAI_KEY_STREAM : OPENAI_KEY_OTHER;
+}
+
+static enum openai_key openai_any_key(struct slice raw)
 {
     char plain[6];
     size_t n;
 
-    if (raw.n > 6 * sizeof(plain) || raw.n < 5)
+    if (raw.n > 6 * sizeof(plain) || openai_decode(raw, plain, sizeof(plain), &n) != NULL)
         return OPENAI_KEY_OTHER;
-    if (memchr(raw.p, '\\', raw.n) != NULL) {
-        if (openai_decode(raw, plain, sizeof(plain), &n) != NULL)
-            return OPENAI_KEY_OTHER;
-        raw = (struct slice){plain, n};
+    return openai_plain_key((struct slice){plain, n});
+}
+
+/* ---- structure ---- */
+
+/* A key with its colon; c is the byte at `at`. */
+OPENAI_INLINE const unsigned char *openai_member(struct openai_scan *s, const unsigned char *at,
+                                                 unsigned char c, openai_short_fn *short_string)
+{
+    const unsigned char *end;
+    bool plain;
+
+    if (c != '"')
+        return openai_unexpected(s, at, "expected a key in quotes");
+    end = short_string(s, at + 1);
+    plain = end != NULL;
+    if (!plain && (end = openai_long_string(s, at + 1)) == NULL)
+        return NULL;
+    if (s->depth == 1) {
+        const struct slice raw = {(const char *)at + 1, (size_t)(end - at) - 2};
+
+        s->key = plain ? openai_plain_key(raw) : openai_any_key(raw);
     }
-    if (slice_eq(raw, SLICE("model")))
-        return OPENAI_KEY_MODEL;
-    return slice_eq(raw, SLICE("stream")) ? OPENAI_KEY_STREAM : OPENAI_KEY_OTHER;
+    if (openai_peek(s, &end) != ':')
+        return openai_fail(s, end, "expected a colon after the key");
+    return end + 1;
 }
 
-/* A key with its colon. */
-static bool openai_member(struct openai_scan *s)
+/* The value of a top-level key that the router knows: [start, end), of arrays and objects the first byte. */
+static void openai_note(struct openai_scan *s, const unsigned char *start, const unsigned char *end)
 {
-    size_t start = s->at + 1;
-
-    if (s->p[s->at] != '"')
-        return openai_fail(s, s->at, "expected a key in quotes");
-    s->at = start;
-    if (!openai_string(s))
-        return false;
-    if (s->depth == 1)
-        s->key = openai_key_of((struct slice){(const char *)s->p + start, s->at - 1 - start});
-    openai_space(s);
-    if (!openai_next_is(s, ':', ':'))
-        return openai_fail(s, s->at, "expected a colon after the key");
-    s->at++;
-    s->expect = OPENAI_VALUE;
-    return true;
-}
-
-static bool openai_comma_or_close(struct openai_scan *s)
-{
-    bool object = openai_in_object(s);
-
-    if (s->p[s->at] == (object ? '}' : ']')) {
-        openai_close(s);
-        return true;
+    if (s->key == OPENAI_KEY_STREAM)
+        s->stream = *start == 't';
+    if (s->key == OPENAI_KEY_MODEL) {
+        s->model = start;
+        s->model_raw = (struct slice){NULL, 0};
+        if (*start == '"')
+            s->model_raw = (struct slice){(const char *)start, (size_t)(end - start)};
     }
-    if (s->p[s->at] != ',')
-        return openai_fail(s, s->at,
-                           object ? "expected a comma or } after a member"
-                                  : "expected a comma or ] after an element");
-    s->at++;
-    s->expect = object ? OPENAI_KEY : OPENAI_VALUE;
-    return true;
+    s->key = OPENAI_KEY_OTHER;
 }
 
-/* One token; s->at is on its first byte. */
-static bool openai_step(struct openai_scan *s)
+/* c is the byte at `at`, the first one of a value. Of arrays and objects only that byte is read. */
+OPENAI_INLINE const unsigned char *openai_value(struct openai_scan *s, const unsigned char *at,
+                                                unsigned char c, openai_short_fn *short_string)
 {
-    switch (s->expect) {
-    case OPENAI_VALUE_OR_CLOSE:
-        if (s->p[s->at] == ']') {
-            openai_close(s);
-            return true;
+    const unsigned char *end;
+
+    if (c == '"') {
+        end = short_string(s, at + 1);
+        if (end == NULL)
+            end = openai_long_string(s, at + 1);
+    } else if (c == '{' || c == '[') {
+        if (s->depth == OPENAI_MAX_DEPTH)
+            return openai_fail(s, at, "arrays and objects nested more than 1024 deep");
+        s->closer[++s->depth] = c == '{' ? '}' : ']';
+        end = at + 1;
+    } else {
+        end = openai_word(s, at, c);
+    }
+    if (s->key != OPENAI_KEY_OTHER && end != NULL)
+        openai_note(s, at, end);
+    return end;
+}
+
+/* Behind a value: what it closes and then a comma, or the end of the body. */
+OPENAI_INLINE const unsigned char *openai_behind(struct openai_scan *s, const unsigned char *at)
+{
+    unsigned char c;
+
+    while ((c = openai_peek(s, &at)) == s->closer[s->depth]) {
+        s->depth--;
+        at++;
+    }
+    if (s->depth == 0)
+        return at == s->end ? at : openai_fail(s, at, "more text after the end of the JSON value");
+    if (c != ',')
+        return openai_unexpected(s, at,
+                                 s->closer[s->depth] == '}' ? "expected a comma or } after a member"
+                                                            : "expected a comma or ] after an element");
+    return at + 1;
+}
+
+/* Each round is one value, in an object with its key; an array or object is a value when it opens and, by
+ * openai_behind, when it closes. */
+OPENAI_INLINE bool openai_document(struct openai_scan *s, openai_short_fn *short_string)
+{
+    const unsigned char *at = s->p;
+
+    for (;;) {
+        unsigned char c = openai_peek(s, &at);
+
+        if (s->closer[s->depth] == '}') {
+            at = openai_member(s, at, c, short_string);
+            if (at == NULL)
+                return false;
+            c = openai_peek(s, &at);
         }
-        return openai_value(s);
-    case OPENAI_VALUE:
-        return openai_value(s);
-    case OPENAI_KEY_OR_CLOSE:
-        if (s->p[s->at] == '}') {
-            openai_close(s);
-            return true;
-        }
-        return openai_member(s);
-    case OPENAI_KEY:
-        return openai_member(s);
-    case OPENAI_COMMA_OR_CLOSE:
-        return openai_comma_or_close(s);
-    default:
-        return openai_fail(s, s->at, "more text after the end of the JSON value");
-    }
-}
-
-static bool openai_run(struct openai_scan *s)
-{
-    for (openai_space(s); s->at < s->n; openai_space(s)) {
-        if (!openai_step(s))
+        at = openai_value(s, at, c, short_string);
+        if (at == NULL)
             return false;
+        if ((c == '{' || c == '[') && openai_peek(s, &at) != s->closer[s->depth])
+            continue;
+        at = openai_behind(s, at);
+        if (at == NULL || s->depth == 0)
+            return at != NULL;
     }
-    if (s->expect != OPENAI_END)
-        return openai_fail(
-            s, s->n, s->n == 0 ? "empty: expected a JSON object" : "ends in the middle of a JSON value");
-    return true;
+}
+
+/* ---- the kinds of scan ---- */
+
+struct openai_kind {
+    openai_skip_fn *skip;
+    bool (*document)(struct openai_scan *s);
+};
+
+static bool openai_document_plain(struct openai_scan *s)
+{
+    return openai_document(s, openai_short_plain);
+}
+
+static const struct openai_kind openai_plain = {openai_skip_plain, openai_document_plain};
+
+#ifdef OPENAI_HAS_SSE2
+static bool openai_document_sse2(struct openai_scan *s)
+{
+    return openai_document(s, openai_short_sse2);
+}
+
+static const struct openai_kind openai_sse2 = {openai_skip_sse2, openai_document_sse2};
+static const struct openai_kind openai_avx2 = {openai_skip_avx2, openai_document_sse2};
+#endif
+
+static const struct openai_kind *openai_kind; /* NULL: not chosen yet */
+
+bool openai_use_simd(enum openai_simd kind)
+{
+    switch (kind) {
+#ifdef OPENAI_HAS_SSE2
+    case OPENAI_AVX2:
+        if (!__builtin_cpu_supports("avx2"))
+            return false;
+        openai_kind = &openai_avx2;
+        return true;
+    case OPENAI_SSE2:
+        openai_kind = &openai_sse2;
+        return true;
+#endif
+    case OPENAI_PLAIN:
+        openai_kind = &openai_plain;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void openai_choose(void)
+{
+    if (!openai_use_simd(OPENAI_AVX2) && !openai_use_simd(OPENAI_SSE2))
+        (void)openai_use_simd(OPENAI_PLAIN);
 }
 
 /* ---- request bodies ---- */
@@ -637,11 +716,13 @@ static enum openai_verdict openai_take_model(const struct openai_scan *s, struct
 {
     struct slice inside;
     const char *error;
+    size_t at;
 
-    if (!s->has_model)
+    if (s->model == NULL)
         return openai_verdict(out, OPENAI_NO_MODEL, 0, "no \"model\" in the request body");
+    at = (size_t)(s->model - s->p);
     if (s->model_raw.n == 0)
-        return openai_verdict(out, OPENAI_BAD_MODEL, s->model_at, "\"model\" is not a string");
+        return openai_verdict(out, OPENAI_BAD_MODEL, at, "\"model\" is not a string");
     inside = (struct slice){s->model_raw.p + 1, s->model_raw.n - 2};
     error = openai_decode(inside, out->model, OPENAI_MODEL_MAX, &out->model_n);
     if (error == NULL && openai_is_blank((struct slice){out->model, out->model_n}))
@@ -649,7 +730,7 @@ static enum openai_verdict openai_take_model(const struct openai_scan *s, struct
     if (error != NULL) {
         out->model_n = 0;
         out->model[0] = '\0';
-        return openai_verdict(out, OPENAI_BAD_MODEL, s->model_at, error);
+        return openai_verdict(out, OPENAI_BAD_MODEL, at, error);
     }
     out->model[out->model_n] = '\0';
     out->model_raw = s->model_raw;
@@ -658,26 +739,29 @@ static enum openai_verdict openai_take_model(const struct openai_scan *s, struct
 
 enum openai_verdict openai_inspect(struct slice body, struct openai_body *out)
 {
-    struct openai_scan s;
+    const unsigned char *first;
+    struct openai_scan s; /* of closer what is used is written first */
 
-    s.p = (const unsigned char *)body.p;
-    s.n = body.n;
-    s.at = s.depth = s.first = s.count = s.model_at =
-        0; /* blocks and objects are written before they are read */
-    s.expect = OPENAI_VALUE;
+    if (openai_kind == NULL)
+        openai_choose();
+    s.p = (const unsigned char *)(body.n > 0 ? body.p : "");
+    s.end = s.p + body.n;
+    s.skip = openai_kind->skip;
     s.key = OPENAI_KEY_OTHER;
-    s.has_model = s.stream = false;
+    s.model = NULL;
     s.model_raw = out->model_raw = (struct slice){NULL, 0};
+    s.stream = out->stream = false;
+    s.depth = 0;
+    s.closer[0] = ' '; /* never peeked */
     out->model[0] = '\0';
     out->model_n = 0;
-    out->stream = false;
-    if (!openai_run(&s))
-        return openai_verdict(out, OPENAI_NOT_JSON, s.at, s.error);
+    if (!openai_kind->document(&s))
+        return openai_verdict(out, OPENAI_NOT_JSON, (size_t)(s.error_at - s.p), s.error);
     out->stream = s.stream;
-    s.at = 0;
-    openai_space(&s);
-    if (s.p[s.at] != '{')
-        return openai_verdict(out, OPENAI_NOT_OBJECT, s.at, "not an object: expected { ... }");
+    first = s.p;
+    if (openai_peek(&s, &first) != '{')
+        return openai_verdict(out, OPENAI_NOT_OBJECT, (size_t)(first - s.p),
+                              "not an object: expected { ... }");
     return openai_take_model(&s, out);
 }
 

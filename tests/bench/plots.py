@@ -21,6 +21,8 @@ def import_matplotlib():
     try:
         import matplotlib
     except ImportError:
+        if not sys.executable.startswith("/usr/bin/"):
+            harness.fail(f"{sys.executable} has no matplotlib; Debian's python3-matplotlib is for /usr/bin/python3")
         harness.install(["python3-matplotlib"])
         import matplotlib
     matplotlib.use("svg")
@@ -30,9 +32,11 @@ def import_matplotlib():
     return pyplot
 
 
-def save(pyplot, figure, name):
+def save(pyplot, figure, name, title):
     path = os.path.join(harness.BENCH, name)
-    figure.tight_layout()
+    lines, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(lines, labels, title=title, loc="lower center", ncol=len(labels), fontsize=8, title_fontsize=8)
+    figure.tight_layout(rect=(0, 0.12, 1, 1))
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
     print(path)
@@ -52,14 +56,14 @@ def distributions(pyplot, rows, regime):
                 found = [r for r in rows if (r["run"], r["regime"], r["policy"]) == (run, regime, policy)]
                 quantiles = mean_quantiles(found, kind) if found else []
                 if quantiles:
+                    known = axis.get_legend_handles_labels()[1]
                     share = [i / (len(quantiles) - 1) for i in range(len(quantiles))]
                     axis.plot([max(q, 0.01) for q in quantiles], share, style, color=f"C{number}",
-                              label=policy if run == "real" else None)
+                              label=None if policy in known else policy)
         axis.set(xscale="log", title=f"{regime}: {title}", xlabel="time to first token, s (model time)")
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("share of turns")
-    axes[0].legend(fontsize=8, title="lines: real; dots: queue_sim", title_fontsize=8)
-    save(pyplot, figure, f"ttft-{regime}.svg")
+    save(pyplot, figure, f"ttft-{regime}.svg", "lines: router and pods; dots: queue_sim")
 
 
 def warm_over_load(pyplot, rows, ttft):
@@ -77,8 +81,7 @@ def warm_over_load(pyplot, rows, ttft):
         axis.set(title=f"{regime.split('-')[0]} contexts", xlabel="sessions", ylim=(0, 1))
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("share of prompt tokens found warm")
-    axes[0].legend(fontsize=8, title="lines: queue_sim; points: real", title_fontsize=8)
-    save(pyplot, figure, "ttft-warm-over-load.svg")
+    save(pyplot, figure, "ttft-warm-over-load.svg", "lines: queue_sim; points: router and pods")
 
 
 def main():

@@ -95,7 +95,7 @@ struct run {
     struct results_series waits;
     unsigned next_pod;
     uint64_t issued, answered, expired, in_system;
-    uint64_t n_events, n_pumps;
+    uint64_t last_arrival, n_events, n_pumps;
 };
 
 static void schedule(struct run *r, struct event *e, enum event_kind kind, int64_t due_us)
@@ -417,6 +417,16 @@ static struct pod_model *model_of_pod(const struct run *r, const struct pod *pod
     return &r->pods[pod->id - r->pods[0].pod->id];
 }
 
+/* Without sessions the queue is plain first come, first served. */
+static void check_order(struct run *r, const struct admit_item *item)
+{
+    if (r->o.policy == FIFO && item->queue.arrival < r->last_arrival) {
+        fprintf(stderr, "queue_sim: FIFO is not in order of arrival\n");
+        exit(1);
+    }
+    r->last_arrival = item->queue.arrival;
+}
+
 static void pump(struct run *r)
 {
     struct boostq_item *item;
@@ -430,8 +440,10 @@ static void pump(struct run *r)
         r->results.failed += results_open(&r->results, r->now_us);
         schedule(r, &c->event, CALL_RETRIES, r->now_us + RETRY_US);
     }
-    while (admit_next(&r->admit, r->now_us, &a))
+    while (admit_next(&r->admit, r->now_us, &a)) {
+        check_order(r, a.item);
         engine_submit(r, model_of_pod(r, a.pod), CONTAINER_OF(a.item, struct call, item));
+    }
     r->timer_us = admit_next_due_us(&r->admit, r->now_us);
 }
 
@@ -554,7 +566,7 @@ static void check_conservation(const struct run *r)
     for (unsigned i = 0; i < r->o.regime.pods; i++) {
         at_pods += r->pods[i].n_waiting + r->pods[i].running;
         if (r->o.policy != DIRECT && r->pods[i].pod->in_flight != r->pods[i].n_waiting + r->pods[i].running)
-            retrying = UINT64_MAX / 2;
+            retrying = UINT64_MAX / 2; /* does not add up either */
     }
     for (size_t i = 1; i <= r->events.n; i++)
         retrying += CONTAINER_OF(r->events.entries[i].node, struct event, at)->kind == CALL_RETRIES;

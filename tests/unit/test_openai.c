@@ -510,9 +510,14 @@ static void test_event_streams(void **state)
     check_stream("data: a\n\r\n\r", false, false);
     check_stream("data: a\n\n\n\nx", false, true);
     check_stream("data: {\"a\":\"data: [DONE]\"}\n\n", false, false);
-    check_stream("data: {\"a text that is longer than what the tail can hold, whole\":1}\n\ndata: [DONE]\n\n", true, false);
-    check_stream("data: {\"a text that is longer than what the tail can hold, so it is not whole there: [DONE]\"}", false, true);
-    check_stream("data: {\"a text that is longer than what the tail can hold, so it is not whole there\"}\r\n\r\n", false, false);
+    check_stream("data: {\"a text that is longer than what the tail can hold, whole\":1}\n\ndata: [DONE]\n\n",
+                 true, false);
+    check_stream(
+        "data: {\"a text that is longer than what the tail can hold, so it is not whole there: [DONE]\"}",
+        false, true);
+    check_stream(
+        "data: {\"a text that is longer than what the tail can hold, so it is not whole there\"}\r\n\r\n",
+        false, false);
 }
 
 int main(void)

@@ -294,7 +294,7 @@ def check_boost(b):
 
 # ---- prefix cache ----
 
-SESSIONS, TURNS, SYSTEM_WORDS, TURN_WORDS = 10, 6, 120, 30
+SESSIONS, TURNS, SYSTEM_WORDS, TURN_WORDS = 10, 6, 150, 30
 
 
 async def conversation(client, name, rng, out):
@@ -343,7 +343,7 @@ def check_prefix_cache(b):
                          "%.1f %% of %d prompt tokens hit; follow-up TTFT p50 %d ms, %.1f turns/s" %
                          (100 * result[0], result[1], 1000 * result[3], result[4]))
     off, prefer = (statistics.mean(share[k]) for k in ("off", "prefer"))
-    b.table.add("prefix cache: vLLM's counters, lanes against none", prefer > 1.2 * off and min(share["prefer"]) > max(share["off"]),
+    b.table.add("prefix cache: vLLM's counters, lanes against none", prefer > 1.1 * off and min(share["prefer"]) > max(share["off"]),
                 "prefer %.1f %%, off %.1f %% (mean of 2)" % (100 * prefer, 100 * off))
 
 
@@ -445,7 +445,7 @@ def cancel_queued(b):
 
 # ---- keep-alive ----
 
-WAVES, WAVE_REQUESTS, UVICORN_S = 14, 32, 5.0
+WAVES, WAVE_REQUESTS, UVICORN_S, STALLS = 10, 32, 5.0, 3
 
 
 async def wave(client, errors):
@@ -477,14 +477,45 @@ def check_keep_alive(b):
     async def together():
         await asyncio.gather(*[waves(router, boundary, i * 1.2, errors) for i, (_, router, boundary, errors) in enumerate(runs)])
     asyncio.run(together())
-    stale = 0
     for name, router, _, errors in runs:
-        retries = router.metrics().total("kthena_router_upstream_stale_retries_total")
-        stale = max(stale, retries)
-        b.table.add("keep-alive: " + name, not errors, "%d requests, %d errors, %d stale connections tried again%s" %
-                    (WAVES * WAVE_REQUESTS, len(errors), retries, "; " + errors[0] if errors else ""))
+        report_waves(b, "keep-alive: " + name, router, WAVES, errors)
         router.stop()
-    b.table.add("keep-alive: the race took place", stale > 0, "%d times" % stale)
+    stalls(b, "4s (default)", 3.8, 1.7)
+    stalls(b, "75s", 4.9, 0.5)
+
+
+def report_waves(b, name, router, n, errors):
+    retries = router.metrics().total("kthena_router_upstream_stale_retries_total")
+    b.table.add(name, not errors, "%d requests, %d errors, %d stale connections tried again%s" %
+                (n * WAVE_REQUESTS, len(errors), retries, "; " + errors[0] if errors else ""))
+    return retries
+
+
+def stalls(b, keep, idle_s, stall_s):
+    """The race made certain: both engines stand still while requests come over idle connections, and past the end of uvicorn's
+    limit; some versions of its loop then close before they read."""
+    router = b.router(upstream_keepalive=keep.split()[0], session_boost_inflight_per_pod=64)
+    errors = []
+
+    async def rounds():
+        async with openai.AsyncOpenAI(base_url="http://127.0.0.1:%d/v1" % router.port, api_key="none", max_retries=0) as client:
+            for _ in range(STALLS):
+                await wave(client, errors)
+                await asyncio.sleep(idle_s)
+                for e in b.engines:
+                    e.process.send_signal(signal.SIGSTOP)
+                try:
+                    late = asyncio.ensure_future(wave(client, errors))
+                    await asyncio.sleep(stall_s)
+                finally:
+                    for e in b.engines:
+                        e.process.send_signal(signal.SIGCONT)
+                await late
+    asyncio.run(rounds())
+    name = "keep-alive: UPSTREAM_KEEPALIVE %s, engines stalled across 5 s" % keep
+    if report_waves(b, name, router, 2 * STALLS, errors) == 0:
+        b.table.add(name + ": the race took place", False, "no connection died; nothing was proved")
+    router.stop()
 
 
 # ---- ends ----

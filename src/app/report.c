@@ -1,0 +1,214 @@
+/* What is said of requests. Nothing here changes one. */
+#include "report.h"
+
+#include <stdio.h>
+
+#include "accesslog.h"
+#include "clock.h"
+#include "headers.h"
+#include "metrics.h"
+
+/* ---- the queue's lines ---- */
+
+void report_queue_event(const struct request *r, const char *event)
+{
+    const struct boostq_item *q = &r->admit.queue;
+
+    if (q->session.n == 0 || !r->server->config->enable_session_boost)
+        return;
+    log_info(event, LOG_STR("req", r->id), LOG_STR("model", r->route->model_name),
+             LOG_SLICE("session", q->session), LOG_BOOL("boosted", q->boosted),
+             LOG_INT("queue_len", boostq_len(&r->route->model->q)),
+             LOG_MS("wait_ms", loop_now_us(r->server->loop) - r->queued_us),
+             LOG_STR("pod", r->pod != NULL ? r->pod->name : NULL));
+}
+
+/* ---- metrics ---- */
+
+static double report_seconds(int64_t us)
+{
+    return (double)us / (double)US_PER_S;
+}
+
+static const char *report_path_label(struct slice path)
+{
+    static const char *const known[] = {"/v1/chat/completions",
+                                        "/v1/completions",
+                                        "/v1/embeddings",
+                                        "/v1/responses",
+                                        "/v1/messages",
+                                        "/v1/models",
+                                        "/v1/rerank",
+                                        "/v1/score",
+                                        "/v1/images/generations",
+                                        "/v1/audio/transcriptions",
+                                        "/v1/audio/translations",
+                                        "/v1/audio/speech"};
+
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (slice_eq(path, slice_of(known[i])))
+            return known[i];
+    return "other";
+}
+
+/* The series of a finished request. Looking them up costs more than counting, so a route keeps those it has
+ * used. */
+static struct topology_series report_series(const struct request *r, const char *path)
+{
+    const struct topology_route *route = r->route;
+    const char *model = route != NULL ? route->model_name : "unknown";
+    const char *pods_model = route != NULL ? topology_upstream_model(route) : "none";
+    const unsigned status = r->status != 0 ? r->status : outcome_info(r->outcome)->status;
+    char status_text[12];
+    const int status_n = snprintf(status_text, sizeof status_text, "%u", status);
+    const struct slice labels[] = {slice_of(model),
+                                   slice_of(path),
+                                   {status_text, (size_t)status_n},
+                                   slice_of(outcome_info(r->outcome)->name),
+                                   slice_of(route != NULL ? route->name : "none"),
+                                   slice_of(route != NULL ? "model_server" : "unresolved"),
+                                   slice_of(route != NULL ? route->server_name : "none"),
+                                   slice_of(pods_model)};
+    const struct slice duration[] = {labels[0], labels[1], labels[2], labels[4],
+                                     labels[5], labels[6], labels[7]};
+
+    return (struct topology_series){
+        .path = path,
+        .status = r->status,
+        .outcome = r->outcome,
+        .requests = metrics_series(METRIC_REQUESTS, labels),
+        .duration = metrics_series(METRIC_REQUEST_DURATION, duration),
+        .prefill = route != NULL ? metrics_series(METRIC_PREFILL_DURATION, labels) : NULL,
+        .decode = route != NULL ? metrics_series(METRIC_DECODE_DURATION, labels) : NULL,
+    };
+}
+
+static struct topology_series report_find_series(const struct request *r)
+{
+    const char *path = report_path_label(headers_path(slice_of(r->target)));
+    struct topology_route *route = r->route;
+    struct topology_series found;
+
+    for (size_t i = 0; route != NULL && i < route->n_series; i++) {
+        const struct topology_series *s = &route->series[i];
+
+        if (s->path == path && s->status == r->status && s->outcome == r->outcome)
+            return *s;
+    }
+    found = report_series(r, path);
+    if (route != NULL && route->n_series < TOPOLOGY_MAX_SERIES)
+        route->series[route->n_series++] = found;
+    return found;
+}
+
+static void report_count(const struct request *r)
+{
+    const struct topology_series s = report_find_series(r);
+
+    metrics_add(s.requests, 1);
+    metrics_observe(s.duration, report_seconds(r->end_us - r->received_us));
+    if (r->first_byte_us == 0 || r->route == NULL)
+        return;
+    metrics_observe(s.prefill, report_seconds(r->first_byte_us - r->sent_us));
+    metrics_observe(s.decode, report_seconds(r->end_us - r->first_byte_us));
+    metrics_observe(r->route->ttft[r->admit.queue.boosted],
+                    report_seconds(r->first_byte_us - r->received_us));
+}
+
+/* ---- the access log ---- */
+
+static const char *report_origin(const struct request *r)
+{
+    switch (r->outcome) {
+    case OUTCOME_OK:
+    case OUTCOME_LOCAL:
+        return NULL;
+    case OUTCOME_POD_ERROR_STATUS:
+    case OUTCOME_POD_PROTOCOL:
+    case OUTCOME_POD_RESET:
+    case OUTCOME_POD_HEAD_TIMEOUT:
+    case OUTCOME_POD_BODY_TIMEOUT:
+    case OUTCOME_CONNECT_FAILED:
+        return "upstream";
+    case OUTCOME_CLIENT_GONE:
+    case OUTCOME_CLIENT_STALLED:
+        return "client";
+    default:
+        return "router";
+    }
+}
+
+static int64_t report_span_us(int64_t from_us, int64_t to_us)
+{
+    return from_us != 0 && to_us > from_us ? to_us - from_us : 0;
+}
+
+static void report_fill_entry(const struct request *r, struct accesslog_entry *e)
+{
+    const struct topology_route *route = r->route;
+    const bool failed = report_origin(r) != NULL;
+
+    *e = (struct accesslog_entry){
+        .wall_us = clock_wall_us() - (clock_mono_us() - r->received_us),
+        .method = slice_of(r->method),
+        .path = headers_path(slice_of(r->target)),
+        .protocol = r->minor == 0 ? SLICE("HTTP/1.0") : SLICE("HTTP/1.1"),
+        .status = r->status != 0 ? r->status : outcome_info(r->outcome)->status,
+        .error_type = failed ? outcome_info(r->outcome)->name : NULL,
+        .error_message = slice_of(failed ? request_message(r) : NULL),
+        .model_name = slice_of(route != NULL ? route->model_name : r->model_name),
+        .request_id = slice_of(r->id),
+        .upstream_status = r->upstream_status,
+        .upstream_attempts = r->attempts,
+        .error_origin = report_origin(r),
+        .total_us = r->end_us - r->received_us,
+        .request_us = report_span_us(r->received_us, r->body_us),
+        .upstream_us = report_span_us(r->admitted_us, r->head_us != 0 ? r->head_us : r->end_us),
+        .response_us = report_span_us(r->head_us, r->end_us),
+        .queue_us = r->queued_us == 0
+                        ? -1
+                        : report_span_us(r->queued_us, r->admitted_us != 0 ? r->admitted_us : r->end_us),
+        .ttft_us = r->first_byte_us == 0 ? -1 : r->first_byte_us - r->received_us,
+        .session = r->admit.queue.session,
+        .has_queue = r->queued_us != 0 && r->server->config->enable_session_boost,
+        .boosted = r->admit.queue.boosted,
+        .overtaken = r->admit.queue.overtaken,
+        .closed_by = r->closed_by,
+        .closed_phase = r->closed_by != NULL ? request_state_name(r->closed_in) : NULL,
+    };
+    if (route != NULL) {
+        e->model_route = slice_of(route->name);
+        e->model_server = e->backend_name = slice_of(route->server_name);
+        e->backend_type = "model_server";
+        e->upstream_model = slice_of(topology_upstream_model(route));
+        e->selected_pod = slice_of(r->pod != NULL ? r->pod->name : NULL);
+    }
+}
+
+static bool report_put_line(struct log_sink *sink, int64_t format, const struct accesslog_entry *e)
+{
+    return format == 1 ? accesslog_json(&sink->pending, e) : accesslog_text(&sink->pending, e);
+}
+
+/* Straight into the sink; when that is full, what the output takes now may make room. */
+static void report_access_log(struct request *r)
+{
+    struct log_sink *sink = &r->server->access;
+    struct accesslog_entry e;
+
+    /* No request line, no access log line. */
+    if (!r->server->config->access_log_enabled || r->target[0] == '\0')
+        return;
+    report_fill_entry(r, &e);
+    if (report_put_line(sink, r->server->config->access_log_format, &e))
+        return;
+    log_sink_flush(sink);
+    if (!report_put_line(sink, r->server->config->access_log_format, &e))
+        sink->dropped++;
+}
+
+void report_finished(struct request *r)
+{
+    report_access_log(r);
+    report_count(r);
+}
