@@ -60,7 +60,7 @@ c_files      = $(call src_of,include/*.h src/*/*.c src/*/*.h tests/unit/*.[ch] t
 router := $(BUILD)/kthena-router
 sim    := $(BUILD)/vllm-sim
 
-.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-profile bench-ttft test check mutants soak-streams lint generated generate demo fuzz fuzz-run format install clean help \
+.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-profile bench-ttft test e2e-openai e2e-vllm check mutants soak-streams lint generated generate demo fuzz fuzz-run format install clean help \
         deps deps-demo deps-test FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -73,6 +73,7 @@ help:
 	@echo 'make             $(router) and $(sim)'
 	@echo 'make demo        two simulated pods, the router and a conversation; ONCE=1 exits afterwards'
 	@echo 'make test        unit tests, fuzz corpora, end-to-end tests'
+	@echo 'make e2e-openai  the official OpenAI client through the router; "make e2e-vllm": with two real vLLM engines'
 	@echo 'make check       test + lint + generated files; "make generate" renews those'
 	@echo 'make mutants     breaks one rule at a time and demands that a test notices'
 	@echo 'make soak-streams S=60   2,000 event streams for S seconds, each byte checked'
@@ -191,6 +192,16 @@ test_env = ROUTER_BIN=$(abspath $(router)) VLLM_SIM=$(abspath $(sim)) PYTHONDONT
 
 test: $(unit_bins) $(fuzz_bins) all | deps-test
 	$(Q)$(test_env) $(PYTHON) tests/run --unit $(unit_bins) --fuzz $(fuzz_bins) --e2e tests/e2e
+
+# The official OpenAI client, in an environment of its own below $(BUILD): with simulated pods, and with two vLLM engines that
+# serve a tiny model of random weights on the CPU (about 6 GB are installed; CHECKS="turns cancel" runs these alone).
+e2e-openai: all | deps-test
+	$(Q)PYTHON=$(PYTHON) tests/vllm/environment.sh $(BUILD)/venv-openai tests/vllm/openai.txt
+	$(Q)$(test_env) $(BUILD)/venv-openai/bin/python tests/e2e/openai_client.py
+
+e2e-vllm: all | deps-test
+	$(Q)PYTHON=$(PYTHON) tests/vllm/environment.sh $(BUILD)/venv-vllm tests/vllm/requirements.txt --no-deps
+	$(Q)$(test_env) $(BUILD)/venv-vllm/bin/python tests/vllm/run.py $(BUILD)/vllm $(CHECKS)
 
 # The tests come last: their closing line is the last one.
 check: lint generated

@@ -60,15 +60,18 @@ MUST_CHECK bool buf_printf(struct buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3
 
 /* Drops n bytes at the front; frees the memory when the buffer becomes empty and was larger than
  * BUF_KEEP_BYTES. */
-static inline void buf_consume(struct buf *b, size_t n_bytes)
+/* Drops n bytes at the front and keeps the memory: for a buffer that fills up again at once. */
+static inline void buf_consume_keep(struct buf *b, size_t n_bytes)
 {
     assert(n_bytes <= b->len);
-    b->start += n_bytes;
+    b->start = n_bytes == b->len ? 0 : b->start + n_bytes;
     b->len -= n_bytes;
-    if (b->len > 0)
-        return;
-    b->start = 0;
-    if (b->cap > BUF_KEEP_BYTES)
+}
+
+static inline void buf_consume(struct buf *b, size_t n_bytes)
+{
+    buf_consume_keep(b, n_bytes);
+    if (b->len == 0 && b->cap > BUF_KEEP_BYTES)
         buf_free(b);
 }
 

@@ -60,8 +60,12 @@ void conn_await_connect(struct conn *c);
 /* Hands what waits to the kernel: after a successful connect, and when the socket takes bytes again. */
 MUST_CHECK bool conn_flush(struct conn *c);
 
+size_t conn_borrowed_bytes(const struct conn *c);
 /* Bytes that wait in this process. */
-size_t conn_pending(const struct conn *c);
+static inline size_t conn_pending(const struct conn *c)
+{
+    return c->borrowed == NULL ? c->out.len : c->out.len + conn_borrowed_bytes(c);
+}
 /* Bytes the other side has acknowledged so far: grows while a slow reader makes progress. */
 uint64_t conn_acked_bytes(const struct conn *c);
 /* True when the other side has closed or reset, also behind unread bytes. */

@@ -42,8 +42,12 @@ void loop_free(struct loop *l);
 /* Until loop_stop. */
 void loop_run(struct loop *l);
 void loop_stop(struct loop *l);
+int64_t loop_stamp_us(struct loop *l);
 /* The stamp of this turn. */
-int64_t loop_now_us(struct loop *l);
+static inline int64_t loop_now_us(struct loop *l)
+{
+    return l->now_us != 0 ? l->now_us : loop_stamp_us(l);
+}
 
 void loop_task_init(struct loop_task *t, void (*run)(struct loop_task *t));
 void loop_defer(struct loop *l, struct loop_task *t);
@@ -51,7 +55,15 @@ void loop_task_cancel(struct loop_task *t);
 void loop_bury(struct loop *l, struct loop_grave *g, void (*free_fn)(struct loop_grave *g));
 
 /* Coarse timers (wheel.h): fire up to WHEEL_TICK_US late. */
-void loop_timer_set(struct loop *l, struct wheel_timer *t, int64_t due_us);
+void loop_timer_start(struct loop *l, struct wheel_timer *t, int64_t due_us);
+/* Pushing a pending timer out, as every read of an answer does, is a store. */
+static inline void loop_timer_set(struct loop *l, struct wheel_timer *t, int64_t due_us)
+{
+    if (wheel_pending(t) && due_us >= t->slot_us)
+        t->due_us = due_us;
+    else
+        loop_timer_start(l, t, due_us);
+}
 void loop_timer_cancel(struct loop *l, struct wheel_timer *t);
 
 #endif

@@ -118,7 +118,7 @@ static bool flush_some(struct log_sink *s)
         return false;
     }
     s->mid_line = bytes.p[n - 1] != '\n';
-    buf_consume(&s->pending, (size_t)n);
+    buf_consume_keep(&s->pending, (size_t)n);
     return true;
 }
 

@@ -96,31 +96,47 @@ static struct openai_place openai_skip_plain(struct openai_place at, const unsig
 
 #ifdef OPENAI_HAS_SSE2
 
-/* Below 0x20, or 0x22: as one comparison, once 0x22 is swapped with 0x20. It is signed, so 0x80 comes off. */
+/* Below 0x20, or 0x22: one comparison once 0x22 has changed places with 0x20. It compares with signs, so 0x80
+ * is taken off. */
 OPENAI_INLINE __m128i openai_stops_sse2(__m128i v)
 {
     return _mm_cmplt_epi8(_mm_xor_si128(v, _mm_set1_epi8((char)0x82)), _mm_set1_epi8((char)(0x21 ^ 0x80)));
 }
 
-OPENAI_INLINE uint64_t openai_bits_sse2(__m128i v)
+OPENAI_INLINE __m128i openai_is_sse2(__m128i v, char c)
 {
-    return (unsigned)_mm_movemask_epi8(v);
+    return _mm_cmpeq_epi8(v, _mm_set1_epi8(c));
+}
+
+OPENAI_INLINE __m128i openai_known_sse2(__m128i v)
+{
+    return _mm_or_si128(openai_is_sse2(v, 'n'), _mm_or_si128(openai_is_sse2(v, 't'), openai_is_sse2(v, '"')));
+}
+
+OPENAI_INLINE __m128i openai_load_sse2(const unsigned char *p)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)p);
+}
+
+OPENAI_INLINE uint64_t openai_bits_sse2(__m128i a, __m128i b, __m128i c, __m128i d)
+{
+    return (uint64_t)(unsigned)_mm_movemask_epi8(a) | (uint64_t)(unsigned)_mm_movemask_epi8(b) << 16 |
+           (uint64_t)(unsigned)_mm_movemask_epi8(c) << 32 | (uint64_t)(unsigned)_mm_movemask_epi8(d) << 48;
 }
 
 OPENAI_INLINE struct openai_marks openai_marks_sse2(const unsigned char *p)
 {
-    struct openai_marks m = {0, 0, 0};
+    const __m128i a = openai_load_sse2(p), b = openai_load_sse2(p + 16);
+    const __m128i c = openai_load_sse2(p + 32), d = openai_load_sse2(p + 48);
 
-    for (unsigned i = 0; i < 64; i += 16) {
-        const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(p + i));
-        const __m128i n_or_t =
-            _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('n')), _mm_cmpeq_epi8(v, _mm_set1_epi8('t')));
-
-        m.stop |= openai_bits_sse2(openai_stops_sse2(v)) << i;
-        m.slash |= openai_bits_sse2(_mm_cmpeq_epi8(v, _mm_set1_epi8('\\'))) << i;
-        m.known |= openai_bits_sse2(_mm_or_si128(n_or_t, _mm_cmpeq_epi8(v, _mm_set1_epi8('"')))) << i;
-    }
-    return m;
+    return (struct openai_marks){
+        openai_bits_sse2(openai_stops_sse2(a), openai_stops_sse2(b), openai_stops_sse2(c),
+                         openai_stops_sse2(d)),
+        openai_bits_sse2(openai_is_sse2(a, '\\'), openai_is_sse2(b, '\\'), openai_is_sse2(c, '\\'),
+                         openai_is_sse2(d, '\\')),
+        openai_bits_sse2(openai_known_sse2(a), openai_known_sse2(b), openai_known_sse2(c),
+                         openai_known_sse2(d)),
+    };
 }
 
 static struct openai_place openai_skip_sse2(struct openai_place at, const unsigned char *end)
@@ -132,32 +148,49 @@ static struct openai_place openai_skip_sse2(struct openai_place at, const unsign
     return at;
 }
 
-#define OPENAI_AVX2_CODE __attribute__((target("avx2")))
+/* All processors with AVX2 have BMI too. */
+#define OPENAI_AVX2_CODE __attribute__((target("avx2,bmi")))
 
-OPENAI_AVX2_CODE OPENAI_INLINE uint64_t openai_bits_avx2(__m256i v)
+OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_stops_avx2(__m256i v)
 {
-    return (unsigned)_mm256_movemask_epi8(v);
+    return _mm256_cmpgt_epi8(_mm256_set1_epi8((char)(0x21 ^ 0x80)),
+                             _mm256_xor_si256(v, _mm256_set1_epi8((char)0x82)));
 }
 
-/* The letters differ in their low halves but for three: the table has one byte for each half, or one that has
- * another half. Backspace is left out. */
+OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_is_avx2(__m256i v, char c)
+{
+    return _mm256_cmpeq_epi8(v, _mm256_set1_epi8(c));
+}
+
+/* Each byte is compared with the one letter that the table has for its low half. b and r have the low half of
+ * the quote: r is compared by itself, and b (backspace) is left to the look at one by one. */
+OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_known_avx2(__m256i v)
+{
+    const __m128i letters = _mm_setr_epi8(1, 0, '"', 0, 't', 0, 'f', 0, 0, 0, 0, 0, 0, 0, 'n', '/');
+    const __m256i letter = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(letters), v);
+
+    return _mm256_or_si256(_mm256_cmpeq_epi8(v, letter), openai_is_avx2(v, 'r'));
+}
+
+OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_load_avx2(const unsigned char *p)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+
+OPENAI_AVX2_CODE OPENAI_INLINE uint64_t openai_bits_avx2(__m256i a, __m256i b)
+{
+    return (uint64_t)(unsigned)_mm256_movemask_epi8(a) | (uint64_t)(unsigned)_mm256_movemask_epi8(b) << 32;
+}
+
 OPENAI_AVX2_CODE OPENAI_INLINE struct openai_marks openai_marks_avx2(const unsigned char *p)
 {
-    const __m256i letters =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(1, 0, '"', 0, 't', 0, 'f', 0, 0, 0, 0, 0, 0, 0, 'n', '/'));
-    struct openai_marks m = {0, 0, 0};
+    const __m256i a = openai_load_avx2(p), b = openai_load_avx2(p + 32);
 
-    for (unsigned i = 0; i < 64; i += 32) {
-        const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(p + i));
-        const __m256i letter = _mm256_cmpeq_epi8(v, _mm256_shuffle_epi8(letters, v));
-        const __m256i swapped = _mm256_xor_si256(v, _mm256_set1_epi8((char)0x82));
-
-        m.stop |= openai_bits_avx2(_mm256_cmpgt_epi8(_mm256_set1_epi8((char)(0x21 ^ 0x80)), swapped)) << i;
-        m.slash |= openai_bits_avx2(_mm256_cmpeq_epi8(v, _mm256_set1_epi8('\\'))) << i;
-        m.known |= openai_bits_avx2(_mm256_or_si256(letter, _mm256_cmpeq_epi8(v, _mm256_set1_epi8('r'))))
-                   << i;
-    }
-    return m;
+    return (struct openai_marks){
+        openai_bits_avx2(openai_stops_avx2(a), openai_stops_avx2(b)),
+        openai_bits_avx2(openai_is_avx2(a, '\\'), openai_is_avx2(b, '\\')),
+        openai_bits_avx2(openai_known_avx2(a), openai_known_avx2(b)),
+    };
 }
 
 OPENAI_AVX2_CODE static struct openai_place openai_skip_avx2(struct openai_place at, const unsigned char *end)
@@ -212,10 +245,12 @@ static const unsigned char *openai_unexpected(struct openai_scan *s, const unsig
 /* The first byte from *at on that is no white space; NUL at the end, as that is wrong everywhere. */
 OPENAI_INLINE unsigned char openai_peek(const struct openai_scan *s, const unsigned char **at)
 {
-    for (; *at < s->end; (*at)++) {
+    for (; *at < s->end; ++*at) {
         const unsigned char c = **at;
 
-        if (c > ' ' || (c != ' ' && c != '\n' && c != '\r' && c != '\t'))
+        if (c == ' ')
+            continue;
+        if (c > ' ' || (c != '\n' && c != '\r' && c != '\t'))
             return c;
     }
     return '\0';
@@ -328,24 +363,28 @@ OPENAI_INLINE const unsigned char *openai_short_plain(const struct openai_scan *
 }
 
 #ifdef OPENAI_HAS_SSE2
-/* At the end of a body the 16 bytes start earlier, and the bits of those before the string are shifted out.
- */
+OPENAI_INLINE unsigned openai_short_stops(const unsigned char *p)
+{
+    const __m128i v = openai_load_sse2(p);
+
+    return (unsigned)_mm_movemask_epi8(_mm_or_si128(openai_stops_sse2(v), openai_is_sse2(v, '\\')));
+}
+
+/* The last bytes of a body, fewer than 16: looked at together with what stands before them. */
+static unsigned openai_short_tail(const struct openai_scan *s, const unsigned char *at)
+{
+    if (s->end - s->p < 16)
+        return 0;
+    return openai_short_stops(s->end - 16) >> (16 - (s->end - at));
+}
+
 OPENAI_INLINE const unsigned char *openai_short_sse2(const struct openai_scan *s, const unsigned char *at)
 {
-    const ptrdiff_t missing = 16 - (s->end - at);
-    const unsigned before = missing > 0 ? (unsigned)missing : 0;
-    __m128i v;
-    uint64_t stop;
+    const unsigned stops = s->end - at >= 16 ? openai_short_stops(at) : openai_short_tail(s, at);
 
-    if (at - s->p < before)
+    if (stops == 0 || at[__builtin_ctz(stops)] != '"')
         return NULL;
-    v = _mm_loadu_si128((const __m128i *)(const void *)(at - before));
-    v = _mm_or_si128(openai_stops_sse2(v), _mm_cmpeq_epi8(v, _mm_set1_epi8('\\')));
-    stop = openai_bits_sse2(v) >> before;
-    if (stop == 0)
-        return NULL;
-    at += __builtin_ctzll(stop);
-    return *at == '"' ? at + 1 : NULL;
+    return at + __builtin_ctz(stops) + 1;
 }
 #endif
 
@@ -671,7 +710,7 @@ bool openai_use_simd(enum openai_simd kind)
     switch (kind) {
 #ifdef OPENAI_HAS_SSE2
     case OPENAI_AVX2:
-        if (!__builtin_cpu_supports("avx2"))
+        if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi"))
             return false;
         openai_kind = &openai_avx2;
         return true;

@@ -397,50 +397,50 @@ void client_begin(struct client *c, enum http1_framing framing, bool keep_alive)
     c->keep_alive = keep_alive;
 }
 
-/* "1a2b\r\n" */
-static size_t client_chunk_line(char out[20], size_t n)
+/* "1a2b\r\n" at the end of out; returns where it starts. */
+static char *client_chunk_line(char *out, size_t room, size_t n)
 {
-    char digits[16];
-    size_t d = 0, at = 0;
+    char *at = out + room;
 
+    *--at = '\n';
+    *--at = '\r';
     do
-        digits[d++] = "0123456789abcdef"[n & 15];
+        *--at = "0123456789abcdef"[n & 15];
     while ((n >>= 4) > 0);
-    while (d > 0)
-        out[at++] = digits[--d];
-    out[at++] = '\r';
-    out[at++] = '\n';
     return at;
 }
 
-static unsigned client_iov_add(struct iovec *iov, unsigned n, const char *p, size_t bytes)
+static void client_iov_put(struct iovec **at, const char *p, size_t bytes)
 {
-    if (bytes == 0)
-        return n;
-    iov[n] = (struct iovec){(char *)(uintptr_t)p, bytes};
-    return n + 1;
+    *(*at)++ = (struct iovec){(char *)(uintptr_t)p, bytes};
 }
 
 bool client_send(struct client *c, struct slice head, const struct slice *spans, unsigned n_spans, bool end)
 {
-    struct iovec iov[CLIENT_SPANS_MAX + 4];
-    char chunk_line[20];
+    struct iovec iov[CLIENT_SPANS_MAX + 4], *at = iov, *line;
+    const bool chunked = c->framing == HTTP1_CHUNKED;
+    char chunk_line[20], *start;
     size_t total = 0;
-    unsigned n = client_iov_add(iov, 0, head.p, head.n);
 
-    for (unsigned i = 0; i < n_spans; i++)
+    if (head.n > 0)
+        client_iov_put(&at, head.p, head.n);
+    line = at;
+    at += chunked && n_spans > 0;
+    for (unsigned i = 0; i < n_spans; i++) {
         total += spans[i].n;
-    if (c->framing == HTTP1_CHUNKED && total > 0)
-        n = client_iov_add(iov, n, chunk_line, client_chunk_line(chunk_line, total));
-    for (unsigned i = 0; i < n_spans; i++)
-        n = client_iov_add(iov, n, spans[i].p, spans[i].n);
-    if (c->framing == HTTP1_CHUNKED && total > 0)
-        n = client_iov_add(iov, n, "\r\n", 2);
-    if (c->framing == HTTP1_CHUNKED && end)
-        n = client_iov_add(iov, n, "0\r\n\r\n", 5);
-    if (n > 0 && !conn_writev(&c->conn, iov, n))
+        client_iov_put(&at, spans[i].p, spans[i].n);
+    }
+    if (chunked && n_spans > 0) {
+        start = client_chunk_line(chunk_line, sizeof chunk_line, total);
+        *line = (struct iovec){start, (size_t)(chunk_line + sizeof chunk_line - start)};
+        client_iov_put(&at, "\r\n0\r\n\r\n", end ? 7 : 2);
+    } else if (chunked && end) {
+        client_iov_put(&at, "0\r\n\r\n", 5);
+    }
+    if (at > iov && !conn_writev(&c->conn, iov, (unsigned)(at - iov)))
         return false;
-    client_watch_writing(c);
+    if (conn_pending(&c->conn) > 0)
+        client_watch_writing(c);
     return true;
 }
 

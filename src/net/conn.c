@@ -194,9 +194,9 @@ fail:
     return false;
 }
 
-size_t conn_pending(const struct conn *c)
+size_t conn_borrowed_bytes(const struct conn *c)
 {
-    size_t n = c->out.len;
+    size_t n = 0;
 
     for (unsigned i = c->borrowed_first; i < c->borrowed_n; i++)
         n += c->borrowed[i].iov_len;

@@ -104,10 +104,9 @@ void loop_free(struct loop *l)
     mem_free(l);
 }
 
-int64_t loop_now_us(struct loop *l)
+int64_t loop_stamp_us(struct loop *l)
 {
-    if (l->now_us == 0)
-        l->now_us = clock_mono_us();
+    l->now_us = clock_mono_us();
     return l->now_us;
 }
 
@@ -135,7 +134,7 @@ void loop_bury(struct loop *l, struct loop_grave *g, void (*free_fn)(struct loop
     list_push_back(&l->graves, &g->link);
 }
 
-void loop_timer_set(struct loop *l, struct wheel_timer *t, int64_t due_us)
+void loop_timer_start(struct loop *l, struct wheel_timer *t, int64_t due_us)
 {
     static const struct timeval every = {0, WHEEL_TICK_US};
 

@@ -79,6 +79,8 @@ static double measure(struct slice body, long rounds)
     return best / (double)rounds;
 }
 
+static const char *only = "";
+
 static void run(const char *name, struct slice body, long total_bytes)
 {
     static const enum openai_simd kinds[] = {OPENAI_PLAIN, OPENAI_SSE2, OPENAI_AVX2};
@@ -87,7 +89,7 @@ static void run(const char *name, struct slice body, long total_bytes)
 
     printf("%-16s %7zu bytes", name, body.n);
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-        if (openai_use_simd(kinds[i]))
+        if (strstr(kind_names[i], only) != NULL && openai_use_simd(kinds[i]))
             printf("  %s %8.2f us", kind_names[i], measure(body, rounds));
     }
     printf("\n");
@@ -116,14 +118,17 @@ static void run_file(const char *path, long total_bytes)
     buf_free(&body);
 }
 
-/* bench_openai [BYTES [FILE]]: how many bytes to scan for each number; a body of one's own. */
+/* bench_openai [BYTES [KIND [FILE]]]: how many bytes to scan for each number; plain, SSE2 or AVX2 alone; a
+ * body of one's own. */
 int main(int argc, char **argv)
 {
     static const size_t sizes[] = {256, 1024, 4096, 65536, 1048576};
     const long total_bytes = argc > 1 ? strtol(argv[1], NULL, 10) : 1000000000;
 
-    if (argc > 2) {
-        run_file(argv[2], total_bytes);
+    if (argc > 2)
+        only = argv[2];
+    if (argc > 3) {
+        run_file(argv[3], total_bytes);
         return 0;
     }
     for (size_t i = 0; i < 2 * ARRAY_LEN(sizes); i++) {

@@ -11,6 +11,7 @@ seed n. Rows go to BUILD/bench/ttft.json, tables to BUILD/bench/ttft.md, plots (
 import argparse
 import concurrent.futures
 import datetime
+import itertools
 import json
 import os
 import re
@@ -20,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 
@@ -113,6 +115,8 @@ def run_sim(regime, policy, seed, more=()):
 # repeated.
 LATE_S, ATTEMPTS = 0.005, 5
 running = []
+ports_lock = threading.Lock()
+port_numbers = itertools.count(os.getpid() * 16)
 
 
 def start(command, **more):
@@ -126,14 +130,25 @@ def start(command, **more):
     return process
 
 
+def is_free(port):
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def free_ports(n):
-    sockets = [socket.socket() for _ in range(n)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
+    """Below the range that connections take their ports from, so that none of the clients' is in the way."""
+    found = []
+    with ports_lock:
+        while len(found) < n:
+            port = 20000 + next(port_numbers) % 10000
+            if is_free(port):
+                found.append(port)
+    return found
 
 
 def wait_for(port, path):
@@ -158,7 +173,7 @@ def start_pods(ports, scale):
 
 def start_router(where, policy, scale, pod_ports, ports):
     lines = ["[router]", "bind = 127.0.0.1", f"port = {ports[0]}", f"metrics_port = {ports[1]}",
-             f"debug_port = {ports[2]}", "log_level = warn", f"access_log_output = {where}/access.log"]
+             f"debug_port = {ports[2]}", "log_level = error", f"access_log_output = {where}/access.log"]
     lines += [f"{key} = {value}" for key, value in policy.router_options(scale).items()]
     # With neither strategy on the router knows no sessions, so "no queue" is boost with a limit that is never
     # reached, and with pods whose own queues are not heeded.

@@ -481,7 +481,7 @@ def check_keep_alive(b):
         report_waves(b, "keep-alive: " + name, router, WAVES, errors)
         router.stop()
     stalls(b, "4s (default)", 3.8, 1.7)
-    stalls(b, "75s", 4.9, 0.5)
+    stalls(b, "75s", 4.8, 0.7)
 
 
 def report_waves(b, name, router, n, errors):
