@@ -20,22 +20,21 @@
 
 /* What a routine sees in 64 bytes. Bit i is byte i. */
 struct openai_marks {
-    uint64_t stop;  /* quotes and control bytes */
-    uint64_t slash; /* backslashes */
-    uint64_t
-        known; /* letters that may follow a backslash; not all of them, the rest is looked at one by one */
+    uint64_t stop; /* quotes and control bytes */
+    uint64_t slash;
+    uint64_t known; /* may follow a backslash: a backslash, most letters; the others are looked at singly */
 };
 
-/* A place in a string where nothing is left to do before `block`. */
+/* A place in a string, and what there is to stop for in the 64 bytes of its block, if it has as many. */
 struct openai_place {
-    const unsigned char *block;
-    uint64_t carry; /* 1: the first byte of the block follows a backslash */
-    uint64_t stop;  /* in the 64 bytes of the block: what ends the string, or must not be in it */
-    uint64_t odd;   /* in the 64 bytes of the block: what follows a backslash and is not known */
+    const unsigned char *block; /* its first byte does not follow a backslash */
+    uint64_t stop;              /* ends the string, or must not be in it */
+    uint64_t odd;               /* follows a backslash and is not known */
+    uint64_t cut;               /* 1: the last byte is a backslash that belongs to the next block */
 };
 
-/* Moves on to the first whole block with something to stop for, or to the first one that is not whole. */
-typedef struct openai_place openai_skip_fn(struct openai_place at, const unsigned char *end);
+/* The first whole block from `block` on with something to stop for, or the one that is not whole. */
+typedef struct openai_place openai_skip_fn(const unsigned char *block, const unsigned char *end);
 
 /* The backslashes that make the next byte ordinary: every other one of each run, from its first. Where a run
  * starts at an odd place, adding its first bit turns all its bits to 0. */
@@ -49,13 +48,12 @@ OPENAI_INLINE uint64_t openai_escapers(uint64_t slash)
 /* True: there is something to stop for. */
 OPENAI_INLINE bool openai_judge(struct openai_place *at, struct openai_marks m)
 {
-    const uint64_t escapers = openai_escapers(m.slash & ~at->carry);
-    const uint64_t escaped = escapers << 1 | at->carry;
+    const uint64_t escapers = openai_escapers(m.slash), escaped = escapers << 1;
 
-    at->carry = escapers >> 63;
     at->stop = m.stop & ~escaped;
-    at->odd = escaped & ~(m.known | m.slash);
-    return (at->stop | at->odd) != 0;
+    at->odd = escaped & ~m.known;
+    at->cut = escapers >> 63;
+    return (at->stop | at->odd | at->cut) != 0;
 }
 
 /* Whether one of 8 bytes is a quote, a backslash or a control byte. */
@@ -82,12 +80,16 @@ static struct openai_marks openai_marks_plain(const unsigned char *p)
         m.stop |= (uint64_t)(p[i] == '"' || p[i] < 0x20) << i;
         m.slash |= (uint64_t)(p[i] == '\\') << i;
     }
+    m.known = m.slash;
     return m;
 }
 
-static struct openai_place openai_skip_plain(struct openai_place at, const unsigned char *end)
+static struct openai_place openai_skip_plain(const unsigned char *block, const unsigned char *end)
 {
-    for (; end - at.block >= 64; at.block += 64) {
+    const unsigned char *whole_end = end - (end - block) % 64;
+    struct openai_place at = {.block = block};
+
+    for (; at.block != whole_end; at.block += 64) {
         if (openai_judge(&at, openai_marks_plain(at.block)))
             break;
     }
@@ -128,20 +130,22 @@ OPENAI_INLINE struct openai_marks openai_marks_sse2(const unsigned char *p)
 {
     const __m128i a = openai_load_sse2(p), b = openai_load_sse2(p + 16);
     const __m128i c = openai_load_sse2(p + 32), d = openai_load_sse2(p + 48);
+    const uint64_t stop = openai_bits_sse2(openai_stops_sse2(a), openai_stops_sse2(b), openai_stops_sse2(c),
+                                           openai_stops_sse2(d));
+    const uint64_t slash = openai_bits_sse2(openai_is_sse2(a, '\\'), openai_is_sse2(b, '\\'),
+                                            openai_is_sse2(c, '\\'), openai_is_sse2(d, '\\'));
+    const uint64_t letter = openai_bits_sse2(openai_known_sse2(a), openai_known_sse2(b), openai_known_sse2(c),
+                                             openai_known_sse2(d));
 
-    return (struct openai_marks){
-        openai_bits_sse2(openai_stops_sse2(a), openai_stops_sse2(b), openai_stops_sse2(c),
-                         openai_stops_sse2(d)),
-        openai_bits_sse2(openai_is_sse2(a, '\\'), openai_is_sse2(b, '\\'), openai_is_sse2(c, '\\'),
-                         openai_is_sse2(d, '\\')),
-        openai_bits_sse2(openai_known_sse2(a), openai_known_sse2(b), openai_known_sse2(c),
-                         openai_known_sse2(d)),
-    };
+    return (struct openai_marks){stop, slash, letter | slash};
 }
 
-static struct openai_place openai_skip_sse2(struct openai_place at, const unsigned char *end)
+static struct openai_place openai_skip_sse2(const unsigned char *block, const unsigned char *end)
 {
-    for (; end - at.block >= 64; at.block += 64) {
+    const unsigned char *whole_end = end - (end - block) % 64;
+    struct openai_place at = {.block = block};
+
+    for (; at.block != whole_end; at.block += 64) {
         if (openai_judge(&at, openai_marks_sse2(at.block)))
             break;
     }
@@ -166,7 +170,7 @@ OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_is_avx2(__m256i v, char c)
  * the quote: r is compared by itself, and b (backspace) is left to the look at one by one. */
 OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_known_avx2(__m256i v)
 {
-    const __m128i letters = _mm_setr_epi8(1, 0, '"', 0, 't', 0, 'f', 0, 0, 0, 0, 0, 0, 0, 'n', '/');
+    const __m128i letters = _mm_setr_epi8(1, 0, '"', 0, 't', 0, 'f', 0, 0, 0, 0, 0, '\\', 0, 'n', '/');
     const __m256i letter = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(letters), v);
 
     return _mm256_or_si256(_mm256_cmpeq_epi8(v, letter), openai_is_avx2(v, 'r'));
@@ -193,9 +197,13 @@ OPENAI_AVX2_CODE OPENAI_INLINE struct openai_marks openai_marks_avx2(const unsig
     };
 }
 
-OPENAI_AVX2_CODE static struct openai_place openai_skip_avx2(struct openai_place at, const unsigned char *end)
+OPENAI_AVX2_CODE static struct openai_place openai_skip_avx2(const unsigned char *block,
+                                                             const unsigned char *end)
 {
-    for (; end - at.block >= 64; at.block += 64) {
+    const unsigned char *whole_end = end - (end - block) % 64;
+    struct openai_place at = {.block = block};
+
+    for (; at.block != whole_end; at.block += 64) {
         if (openai_judge(&at, openai_marks_avx2(at.block)))
             break;
     }
@@ -321,31 +329,29 @@ static const unsigned char *openai_string_end(struct openai_scan *s, const unsig
 }
 
 /* The last bytes of a body, fewer than a block: filled up with NULs, one of which always stops. */
-static const unsigned char *openai_string_tail(struct openai_scan *s, struct openai_place at)
+static const unsigned char *openai_string_tail(struct openai_scan *s, const unsigned char *block)
 {
-    const unsigned char *block = at.block;
     unsigned char copy[64] = {0};
+    struct openai_place at;
 
     memcpy(copy, block, (size_t)(s->end - block));
-    at.block = copy;
-    at = s->skip(at, copy + sizeof(copy));
+    at = s->skip(copy, copy + sizeof(copy));
     return openai_escapes(s, block, at) ? openai_string_end(s, block, at.stop) : NULL;
 }
 
 /* The inside of any string, and its closing quote. */
 static const unsigned char *openai_long_string(struct openai_scan *s, const unsigned char *start)
 {
-    struct openai_place at = s->skip((struct openai_place){.block = start}, s->end);
+    struct openai_place at = s->skip(start, s->end);
 
     while (s->end - at.block >= 64) {
-        if (!openai_escapes(s, at.block, at))
+        if (at.odd != 0 && !openai_escapes(s, at.block, at))
             return NULL;
         if (at.stop != 0)
             return openai_string_end(s, at.block, at.stop);
-        at.block += 64;
-        at = s->skip(at, s->end);
+        at = s->skip(at.block + 64 - at.cut, s->end);
     }
-    return openai_string_tail(s, at);
+    return openai_string_tail(s, at.block);
 }
 
 /* The same for strings of less than 16 bytes without escapes; NULL, without an error, for any other. */
@@ -381,10 +387,9 @@ static unsigned openai_short_tail(const struct openai_scan *s, const unsigned ch
 OPENAI_INLINE const unsigned char *openai_short_sse2(const struct openai_scan *s, const unsigned char *at)
 {
     const unsigned stops = s->end - at >= 16 ? openai_short_stops(at) : openai_short_tail(s, at);
+    const unsigned first = (unsigned)__builtin_ctz(stops | 1u << 16);
 
-    if (stops == 0 || at[__builtin_ctz(stops)] != '"')
-        return NULL;
-    return at + __builtin_ctz(stops) + 1;
+    return stops != 0 && at[first] == '"' ? at + first + 1 : NULL;
 }
 #endif
 
@@ -556,7 +561,7 @@ static const char *openai_decode(struct slice raw, char *out, size_t max, size_t
 /* ---- keys ---- */
 
 /* raw: the inside of a string without escapes. */
-static enum openai_key openai_plain_key(struct slice raw)
+OPENAI_INLINE enum openai_key openai_plain_key(struct slice raw)
 {
     if (raw.n == 5 && memcmp(raw.p, "model", 5) == 0)
         return OPENAI_KEY_MODEL;
@@ -593,7 +598,7 @@ OPENAI_INLINE const unsigned char *openai_member(struct openai_scan *s, const un
 
         s->key = plain ? openai_plain_key(raw) : openai_any_key(raw);
     }
-    if (openai_peek(s, &end) != ':')
+    if ((end == s->end || *end != ':') && openai_peek(s, &end) != ':')
         return openai_fail(s, end, "expected a colon after the key");
     return end + 1;
 }
@@ -612,24 +617,27 @@ static void openai_note(struct openai_scan *s, const unsigned char *start, const
     s->key = OPENAI_KEY_OTHER;
 }
 
-/* c is the byte at `at`, the first one of a value. Of arrays and objects only that byte is read. */
-OPENAI_INLINE const unsigned char *openai_value(struct openai_scan *s, const unsigned char *at,
-                                                unsigned char c, openai_short_fn *short_string)
+OPENAI_INLINE const unsigned char *openai_open(struct openai_scan *s, const unsigned char *at,
+                                               unsigned char c)
+{
+    if (s->depth == OPENAI_MAX_DEPTH)
+        return openai_fail(s, at, "arrays and objects nested more than 1024 deep");
+    if (s->key != OPENAI_KEY_OTHER)
+        openai_note(s, at, at + 1);
+    s->closer[++s->depth] = c == '{' ? '}' : ']';
+    return at + 1;
+}
+
+/* A value that is no array or object; c is the byte at `at`. */
+OPENAI_INLINE const unsigned char *openai_scalar(struct openai_scan *s, const unsigned char *at,
+                                                 unsigned char c, openai_short_fn *short_string)
 {
     const unsigned char *end;
 
-    if (c == '"') {
-        end = short_string(s, at + 1);
-        if (end == NULL)
-            end = openai_long_string(s, at + 1);
-    } else if (c == '{' || c == '[') {
-        if (s->depth == OPENAI_MAX_DEPTH)
-            return openai_fail(s, at, "arrays and objects nested more than 1024 deep");
-        s->closer[++s->depth] = c == '{' ? '}' : ']';
-        end = at + 1;
-    } else {
+    if (c != '"')
         end = openai_word(s, at, c);
-    }
+    else if ((end = short_string(s, at + 1)) == NULL)
+        end = openai_long_string(s, at + 1);
     if (s->key != OPENAI_KEY_OTHER && end != NULL)
         openai_note(s, at, end);
     return end;
@@ -658,24 +666,31 @@ OPENAI_INLINE const unsigned char *openai_behind(struct openai_scan *s, const un
 OPENAI_INLINE bool openai_document(struct openai_scan *s, openai_short_fn *short_string)
 {
     const unsigned char *at = s->p;
+    unsigned char c = openai_peek(s, &at);
 
     for (;;) {
-        unsigned char c = openai_peek(s, &at);
-
         if (s->closer[s->depth] == '}') {
             at = openai_member(s, at, c, short_string);
             if (at == NULL)
                 return false;
             c = openai_peek(s, &at);
         }
-        at = openai_value(s, at, c, short_string);
-        if (at == NULL)
-            return false;
-        if ((c == '{' || c == '[') && openai_peek(s, &at) != s->closer[s->depth])
-            continue;
+        if (c == '{' || c == '[') {
+            at = openai_open(s, at, c);
+            if (at == NULL)
+                return false;
+            c = openai_peek(s, &at);
+            if (c != s->closer[s->depth])
+                continue;
+        } else {
+            at = openai_scalar(s, at, c, short_string);
+            if (at == NULL)
+                return false;
+        }
         at = openai_behind(s, at);
         if (at == NULL || s->depth == 0)
             return at != NULL;
+        c = openai_peek(s, &at);
     }
 }
 

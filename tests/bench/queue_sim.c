@@ -744,7 +744,7 @@ static bool options_are_sane(const struct options *o)
 
 int main(int argc, char **argv)
 {
-    struct run r = {0};
+    static struct run r; /* its memory is in use until the end */
 
     r.o =
         (struct options){.policy = PREFER,

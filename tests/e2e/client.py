@@ -19,6 +19,11 @@ def request_id():
 def reset(sock):
     """Closes with RST."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    try:
+        # A thread that is inside recv would keep the socket open, and take the next bytes for itself.
+        sock.shutdown(socket.SHUT_RD)
+    except OSError:
+        pass  # the other side was first
     sock.close()
 
 

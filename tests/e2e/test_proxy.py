@@ -275,10 +275,10 @@ def test_gaps_between_events_are_kept(router, pod):
     q.end()
     reader.join(DEADLINE)
     assert r.body == b"".join(b"data: %d\n\n" % i for i in range(100))
-    # Not clumped: nearly every event came alone.
-    assert len(r.chunks) >= 80
-    gaps = sorted(b[0] - a[0] for a, b in zip(r.chunks, r.chunks[1:]))
-    assert 0.003 < gaps[len(gaps) // 2] < 0.008 * SLOW
+    # Not clumped: the gaps at the client are those of the pod, whatever pace the machine let it keep.
+    assert len(r.chunks) >= 60
+    median = lambda times: sorted(b - a for a, b in zip(times, times[1:]))[len(times) // 2]
+    assert abs(median([c[0] for c in r.chunks]) - median(sent)) < 0.003 * SLOW
 
 
 def test_expect_100_continue(router, pod):

@@ -51,7 +51,7 @@ def ini(pod, engine):
 ], ids=["vllm", "by-reason", "two-ranks", "old-names", "sglang", "nothing", "nan"])
 def test_numbers(start, text, engine, waiting, running, kv):
     pod = start.pod(metrics=text)
-    router = start.router(ini=ini(pod, engine))
+    router = start.router(ini=ini(pod, engine), metrics_scrape_interval="100ms")
 
     def same(name, want):
         got = router.metric(name, None, pod=pod.authority)
