@@ -1,4 +1,5 @@
 /* Flags and exit codes: 0 = done, 1 = problems found by --check or at start (unknown flags are such). */
+#include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -71,14 +72,31 @@ static int main_run(const struct config_inputs *in, struct config *c, const stru
     return status;
 }
 
+/* Started with a standard descriptor closed, the next socket would get its number, and log lines would go to a client. */
+static bool main_hold_standard_fds(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd < 0)
+        return false;
+    close(fd);
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     const struct config_inputs in = {argc, argv, environ};
     struct config_report report = {0};
     enum config_action action;
-    struct config *c = config_load(&in, &action, &report);
+    struct config *c;
     int status = 0;
 
+    if (!main_hold_standard_fds())
+        return 1; /* nowhere to say why */
+    c = config_load(&in, &action, &report);
     switch (action) {
     case CONFIG_HELP:
         status = main_print(config_help);

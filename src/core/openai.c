@@ -86,7 +86,7 @@ static struct openai_marks openai_marks_plain(const unsigned char *p)
 
 static struct openai_place openai_skip_plain(const unsigned char *block, const unsigned char *end)
 {
-    const unsigned char *whole_end = end - (end - block) % 64;
+    const unsigned char *whole_end = end - (size_t)(end - block) % 64;
     struct openai_place at = {.block = block};
 
     for (; at.block != whole_end; at.block += 64) {
@@ -142,7 +142,7 @@ OPENAI_INLINE struct openai_marks openai_marks_sse2(const unsigned char *p)
 
 static struct openai_place openai_skip_sse2(const unsigned char *block, const unsigned char *end)
 {
-    const unsigned char *whole_end = end - (end - block) % 64;
+    const unsigned char *whole_end = end - (size_t)(end - block) % 64;
     struct openai_place at = {.block = block};
 
     for (; at.block != whole_end; at.block += 64) {
@@ -200,7 +200,7 @@ OPENAI_AVX2_CODE OPENAI_INLINE struct openai_marks openai_marks_avx2(const unsig
 OPENAI_AVX2_CODE static struct openai_place openai_skip_avx2(const unsigned char *block,
                                                              const unsigned char *end)
 {
-    const unsigned char *whole_end = end - (end - block) % 64;
+    const unsigned char *whole_end = end - (size_t)(end - block) % 64;
     struct openai_place at = {.block = block};
 
     for (; at.block != whole_end; at.block += 64) {
@@ -256,9 +256,11 @@ OPENAI_INLINE unsigned char openai_peek(const struct openai_scan *s, const unsig
     for (; *at < s->end; ++*at) {
         const unsigned char c = **at;
 
+        if (c > ' ')
+            return c;
         if (c == ' ')
             continue;
-        if (c > ' ' || (c != '\n' && c != '\r' && c != '\t'))
+        if (c != '\n' && c != '\r' && c != '\t')
             return c;
     }
     return '\0';

@@ -1,11 +1,14 @@
 """SIGTERM: everything that was accepted is served, within limits."""
 
+import os
 import signal
+import socket
+import subprocess
 import time
 
 from client import Cut
 from pod import ok
-from waiting import SLOW, wait_until
+from waiting import DEADLINE, ROUTER_BIN, SLOW, wait_until
 
 
 def pair(start, **options):
@@ -125,3 +128,29 @@ def test_hundred_idle_connections_do_not_hold_it_up(start):
     router.signal(signal.SIGTERM)
     assert router.wait_exit() == 0
     assert all(c.wait_closed() == b"" for c in clients)
+
+
+def test_closed_standard_descriptors_are_no_sockets(start):
+    """Without stdout and stderr the next socket would get their numbers, and log lines would go to a client."""
+    pod = start.pod(script=ok)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    env = {"ROUTER_BIND": "127.0.0.1", "ROUTER_PORT": str(port), "ROUTER_METRICS_PORT": "0", "ROUTER_DEBUG_PORT": "0",
+           "ENABLE_SESSION_BOOST": "true", "ROUTER_BACKENDS": "m=%s" % pod.authority}
+    process = subprocess.Popen([ROUTER_BIN], env=env, preexec_fn=lambda: os.closerange(0, 3))
+    try:
+        def reachable():
+            try:
+                return socket.create_connection(("127.0.0.1", port))
+            except ConnectionRefusedError:
+                return None
+        sock = wait_until(reachable, "the router")
+        body = b'{"model":"m"}'
+        sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Session-ID: s\r\nConnection: close\r\n"
+                     b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        answer = b"".join(iter(lambda: sock.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 200 ") and b"session boost" not in answer
+    finally:
+        process.terminate()
+    assert process.wait(DEADLINE) == 0
