@@ -32,8 +32,9 @@ struct boostq_rules {
     bool boost;       /* false: plain arrival order, nothing is tracked (no strategy is on) */
     bool sticky;      /* SESSION_STICKY=prefer and SESSION_STICKY_WAIT > 0: pod lanes are used */
     bool prefer_warm; /* SESSION_STICKY=prefer, whatever the wait: pick takes the warm pod when it has room */
-    int64_t sticky_wait_us; /* longest wait in a pod's lane before a request is forced */
-    int64_t timeout_us;     /* wait limit; <= 0 = none */
+    int64_t
+        sticky_wait_us; /* longest wait in a pod's lane before a request is forced; see boostq_bound_wait */
+    int64_t timeout_us; /* wait limit; <= 0 = none */
     unsigned max_overtakes; /* >= 1 */
     size_t max_sessions;    /* >= 1 */
 };
@@ -95,6 +96,7 @@ struct boostq {
     unsigned shared_passed; /* of the oldest boosted item of the shared lane, by admissions from pod lanes */
     struct list arrivals;   /* everything that waits, by arrival, but what was put back (see boostq_oldest) */
     struct htab sessions;   /* sessions with waiting requests, by id */
+    int64_t wait_us;        /* in a pod's lane; 0: pod lanes are not entered; at most rules.sticky_wait_us */
     size_t n;
     uint64_t last_arrival, last_entry;
     struct boostq_stats stats;
@@ -108,6 +110,10 @@ void boostq_init(struct boostq *q, const struct boostq_rules *rules);
 void boostq_free(struct boostq *q);
 /* Changed rules (reload) apply to who waits already; boost itself needs a restart and is left as it is. */
 void boostq_set_rules(struct boostq *q, const struct boostq_rules *rules);
+
+/* Bounds the wait in pod lanes by what a warm prefix is worth; INT64_MAX = sticky_wait_us alone, as at first.
+ */
+void boostq_bound_wait(struct boostq *q, int64_t worth_us);
 
 /* The lane of a pod; the caller owns the struct and calls boostq_remove_lane before it frees it. A new lane
  * is open. */

@@ -4,6 +4,7 @@
 
 #include "boostq.h"
 #include "pod.h"
+#include "worth.h"
 
 struct model_target {
     struct pod *pod; /* one reference */
@@ -20,7 +21,8 @@ struct model {
     struct model_target **targets;
     size_t n_targets, cap_targets;
     size_t n_usable;
-    size_t next_tie; /* ties of the choice are taken in turn */
+    size_t next_tie;    /* ties of the choice are taken in turn */
+    struct worth worth; /* of a warm prefix; bounds the wait in the pods' lanes */
     /* Why nothing could be admitted although requests wait, since when, and the sums; kept by admit. */
     enum pod_room closed_reason; /* POD_ROOM = not closed */
     int64_t closed_since_us;
@@ -42,6 +44,8 @@ void model_set_pods(struct model *m, struct pod *const *pods, size_t n, int64_t 
  * their lanes. Never are all of a model's pods aside: when every pod that is not leaving is set aside, all of
  * them stay usable. Returns true when something changed. */
 bool model_refresh(struct model *m, int64_t now_us);
+/* A turn of a session completed: learns from it how long to wait for a warm pod. */
+void model_learn(struct model *m, const struct worth_turn *turn);
 struct model_target *model_target_of(const struct model *m, uint64_t pod_id);
 
 #endif

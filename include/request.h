@@ -39,6 +39,7 @@ struct request {
     size_t line_bytes;
     char *body;
     size_t body_n;
+    size_t sent_n;            /* body_n of what was sent */
     size_t model_at, model_n; /* where the model's value stands in the body */
     char *pod_fields;         /* Host and Content-Length for the current pod */
 

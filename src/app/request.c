@@ -373,6 +373,7 @@ static void request_drop_sent(struct request *r)
     mem_free(r->pod_fields);
     client_release_held(&r->server->client_rules, r->body_n);
     r->body = r->pod_fields = NULL;
+    r->sent_n = r->body_n;
     r->body_n = 0;
 }
 
@@ -419,12 +420,26 @@ static bool request_is_whole(const struct request *r)
     return !(r->until_close && r->event_stream) || openai_sse_done(&r->sse);
 }
 
+static void request_learn(struct request *r)
+{
+    const uint64_t warm_pod_id = r->admit.queue.warm_pod_id;
+
+    if (r->first_byte_us == 0)
+        return;
+    model_learn(r->route->model, &(struct worth_turn){.body_bytes = r->sent_n,
+                                                      .has_warm_pod = warm_pod_id != 0,
+                                                      .on_warm_pod = warm_pod_id == r->pod->id,
+                                                      .first_us = r->first_byte_us - r->sent_us,
+                                                      .held_us = request_now(r) - r->sent_us});
+}
+
 /* The turn is complete: the session's next turn is boosted from now on, before the client sees the last byte
  * and before the slot is given back. */
 static void request_mark(struct request *r)
 {
     if (r->status < 200 || r->status > 299 || r->client->conn.broken || r->admit.queue.session.n == 0)
         return;
+    request_learn(r);
     boostq_mark(&r->route->model->q, r->admit.queue.session, r->pod->id, request_now(r));
     sched_kick(&r->server->sched);
 }

@@ -169,7 +169,7 @@ static void lane_leave(struct boostq_lane *lane, struct boostq_item *item, bool 
 
 static struct boostq_lane *lane_for(struct boostq *q, uint64_t pod_id)
 {
-    if (!q->rules.sticky)
+    if (!q->rules.sticky || q->wait_us == 0)
         return &q->shared;
     LIST_EACH(link, &q->lanes)
     {
@@ -316,7 +316,7 @@ static void force(struct boostq *q, struct boostq_item *item)
 
 void boostq_init(struct boostq *q, const struct boostq_rules *rules)
 {
-    *q = (struct boostq){.rules = *rules};
+    *q = (struct boostq){.rules = *rules, .wait_us = rules->sticky_wait_us};
     session_lru_init(&q->tracker, rules->max_sessions);
     lane_init(&q->shared, 0);
     list_init(&q->lanes);
@@ -340,6 +340,7 @@ void boostq_set_rules(struct boostq *q, const struct boostq_rules *rules)
 
     q->rules = *rules;
     q->rules.boost = boost;
+    q->wait_us = rules->sticky_wait_us;
     session_lru_resize(&q->tracker, rules->max_sessions);
     if (rules->sticky)
         return;
@@ -347,6 +348,11 @@ void boostq_set_rules(struct boostq *q, const struct boostq_rules *rules)
     {
         lane_empty(q, LIST_ITEM(link, struct boostq_lane, link));
     }
+}
+
+void boostq_bound_wait(struct boostq *q, int64_t worth_us)
+{
+    q->wait_us = worth_us < q->rules.sticky_wait_us ? worth_us : q->rules.sticky_wait_us;
 }
 
 /* ---- arriving ---- */
@@ -467,8 +473,7 @@ static void force_overtaken(struct boostq *q, struct boostq_lane *lane)
 
 static int64_t sticky_due_us(const struct boostq *q, const struct boostq_lane *lane)
 {
-    return lane->n == 0 ? INT64_MAX
-                        : item_in_lane(lane->waiting.next)->entered_lane_us + q->rules.sticky_wait_us;
+    return lane->n == 0 ? INT64_MAX : item_in_lane(lane->waiting.next)->entered_lane_us + q->wait_us;
 }
 
 void boostq_force_due(struct boostq *q, int64_t now_us)

@@ -132,6 +132,12 @@ bool model_refresh(struct model *m, int64_t now_us)
     return changed;
 }
 
+void model_learn(struct model *m, const struct worth_turn *turn)
+{
+    worth_add(&m->worth, turn);
+    boostq_bound_wait(&m->q, worth_wait_us(&m->worth, m->q.rules.sticky_wait_us));
+}
+
 enum pod_room model_target_room(const struct model_target *t, const struct pod_rules *rules, int64_t now_us)
 {
     return t->usable ? pod_room(t->pod, rules, now_us) : POD_NOT_USABLE;

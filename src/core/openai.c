@@ -33,8 +33,8 @@ struct openai_place {
     uint64_t cut;               /* 1: the last byte is a backslash that belongs to the next block */
 };
 
-/* The first whole block from `block` on with something to stop for, or the one that is not whole. */
-typedef struct openai_place openai_skip_fn(const unsigned char *block, const unsigned char *end);
+/* Moves on to the first whole block with something to stop for, or to the one that is not whole. */
+typedef void openai_skip_fn(struct openai_place *place, const unsigned char *end);
 
 /* The backslashes that make the next byte ordinary: every other one of each run, from its first. Where a run
  * starts at an odd place, adding its first bit turns all its bits to 0. */
@@ -72,28 +72,28 @@ static struct openai_marks openai_marks_plain(const unsigned char *p)
 {
     struct openai_marks m = {0, 0, 0};
 
-    for (unsigned i = 0; i < 64; i++) {
-        if (i % 8 == 0 && !openai_any_mark(p + i)) {
-            i += 7;
+    for (unsigned from = 0; from < 64; from += 8) {
+        if (!openai_any_mark(p + from))
             continue;
+        for (unsigned i = from; i < from + 8; i++) {
+            m.stop |= (uint64_t)(p[i] == '"' || p[i] < 0x20) << i;
+            m.slash |= (uint64_t)(p[i] == '\\') << i;
         }
-        m.stop |= (uint64_t)(p[i] == '"' || p[i] < 0x20) << i;
-        m.slash |= (uint64_t)(p[i] == '\\') << i;
     }
     m.known = m.slash;
     return m;
 }
 
-static struct openai_place openai_skip_plain(const unsigned char *block, const unsigned char *end)
+static void openai_skip_plain(struct openai_place *place, const unsigned char *end)
 {
-    const unsigned char *whole_end = end - (size_t)(end - block) % 64;
-    struct openai_place at = {.block = block};
+    struct openai_place at = {.block = place->block};
+    const unsigned char *whole_end = end - (size_t)(end - at.block) % 64;
 
     for (; at.block != whole_end; at.block += 64) {
         if (openai_judge(&at, openai_marks_plain(at.block)))
             break;
     }
-    return at;
+    *place = at;
 }
 
 #ifdef OPENAI_HAS_SSE2
@@ -140,19 +140,19 @@ OPENAI_INLINE struct openai_marks openai_marks_sse2(const unsigned char *p)
     return (struct openai_marks){stop, slash, letter | slash};
 }
 
-static struct openai_place openai_skip_sse2(const unsigned char *block, const unsigned char *end)
+static void openai_skip_sse2(struct openai_place *place, const unsigned char *end)
 {
-    const unsigned char *whole_end = end - (size_t)(end - block) % 64;
-    struct openai_place at = {.block = block};
+    struct openai_place at = {.block = place->block};
+    const unsigned char *whole_end = end - (size_t)(end - at.block) % 64;
 
     for (; at.block != whole_end; at.block += 64) {
         if (openai_judge(&at, openai_marks_sse2(at.block)))
             break;
     }
-    return at;
+    *place = at;
 }
 
-/* All processors with AVX2 have BMI too. */
+/* Processors with AVX2 have BMI too: asking for both loses none. */
 #define OPENAI_AVX2_CODE __attribute__((target("avx2,bmi")))
 
 OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_stops_avx2(__m256i v)
@@ -166,8 +166,8 @@ OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_is_avx2(__m256i v, char c)
     return _mm256_cmpeq_epi8(v, _mm256_set1_epi8(c));
 }
 
-/* Each byte is compared with the one letter that the table has for its low half. b and r have the low half of
- * the quote: r is compared by itself, and b (backspace) is left to the look at one by one. */
+/* Each byte is compared with what the table has for its low half; the 1 keeps NUL from being found. b and r
+ * have the low half of the quote: r is compared by itself, and b (backspace) is left to a single look. */
 OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_known_avx2(__m256i v)
 {
     const __m128i letters = _mm_setr_epi8(1, 0, '"', 0, 't', 0, 'f', 0, 0, 0, 0, 0, '\\', 0, 'n', '/');
@@ -197,17 +197,16 @@ OPENAI_AVX2_CODE OPENAI_INLINE struct openai_marks openai_marks_avx2(const unsig
     };
 }
 
-OPENAI_AVX2_CODE static struct openai_place openai_skip_avx2(const unsigned char *block,
-                                                             const unsigned char *end)
+OPENAI_AVX2_CODE static void openai_skip_avx2(struct openai_place *place, const unsigned char *end)
 {
-    const unsigned char *whole_end = end - (size_t)(end - block) % 64;
-    struct openai_place at = {.block = block};
+    struct openai_place at = {.block = place->block};
+    const unsigned char *whole_end = end - (size_t)(end - at.block) % 64;
 
     for (; at.block != whole_end; at.block += 64) {
         if (openai_judge(&at, openai_marks_avx2(at.block)))
             break;
     }
-    return at;
+    *place = at;
 }
 
 #endif
@@ -229,7 +228,8 @@ struct openai_scan {
     unsigned char closer[OPENAI_MAX_DEPTH + 1]; /* what ends the array or object of each depth, from 1 */
 };
 
-/* All that follows returns the place behind what it read, or NULL with an error. */
+/* Each part of the scanner returns the place behind what it read, or NULL with an error. The place is handed
+ * on and not kept in the scan, so that it stays in a register. */
 
 __attribute__((cold, noinline)) static const unsigned char *
 openai_fail(struct openai_scan *s, const unsigned char *at, const char *error)
@@ -273,8 +273,9 @@ static bool openai_is_escape(unsigned char c)
     return c == 'n' || c == '"' || c == '\\' || c == 't' || c == 'r' || c == '/' || c == 'b' || c == 'f';
 }
 
-/* Four hexadecimal digits, all four at once: adding to a byte sets its top bit from some digit or letter on.
- * Bytes that have it from the start are no digits, whatever they did to their neighbours. */
+/* Four hexadecimal digits, all four at once. One addition sets a byte's top bit from the first digit (letter)
+ * on, the other one behind the last. Where the top bit is set before, both set it or neither, and what such
+ * bytes do to their neighbours is of no interest. */
 static bool openai_is_hex4(const unsigned char *p)
 {
     const uint32_t ones = 0x01010101, tops = ones << 7;
@@ -284,7 +285,7 @@ static bool openai_is_hex4(const unsigned char *p)
     lower = v | ones * 0x20;
     digit = (v + ones * (0x80 - '0')) & ~(v + ones * (0x7f - '9'));
     letter = (lower + ones * (0x80 - 'a')) & ~(lower + ones * (0x7f - 'f'));
-    return ((digit | letter) & ~v & tops) == tops;
+    return ((digit | letter) & tops) == tops;
 }
 
 static const char openai_no_quote[] = "string without its closing quote";
@@ -314,8 +315,10 @@ static bool openai_escapes(struct openai_scan *s, const unsigned char *block, st
         const unsigned char *p = block + __builtin_ctzll(odd);
         const char *error = openai_escape_error(s, p);
 
-        if (error != NULL)
-            return openai_fail(s, p, error) != NULL;
+        if (error != NULL) {
+            (void)openai_fail(s, p, error);
+            return false;
+        }
     }
     return true;
 }
@@ -334,24 +337,24 @@ static const unsigned char *openai_string_end(struct openai_scan *s, const unsig
 static const unsigned char *openai_string_tail(struct openai_scan *s, const unsigned char *block)
 {
     unsigned char copy[64] = {0};
-    struct openai_place at;
+    struct openai_place at = {.block = copy};
 
     memcpy(copy, block, (size_t)(s->end - block));
-    at = s->skip(copy, copy + sizeof(copy));
+    s->skip(&at, copy + sizeof(copy));
     return openai_escapes(s, block, at) ? openai_string_end(s, block, at.stop) : NULL;
 }
 
 /* The inside of any string, and its closing quote. */
 static const unsigned char *openai_long_string(struct openai_scan *s, const unsigned char *start)
 {
-    struct openai_place at = s->skip(start, s->end);
+    struct openai_place at = {.block = start};
 
-    while (s->end - at.block >= 64) {
+    for (s->skip(&at, s->end); s->end - at.block >= 64; s->skip(&at, s->end)) {
         if (at.odd != 0 && !openai_escapes(s, at.block, at))
             return NULL;
         if (at.stop != 0)
             return openai_string_end(s, at.block, at.stop);
-        at = s->skip(at.block + 64 - at.cut, s->end);
+        at.block += 64 - at.cut;
     }
     return openai_string_tail(s, at.block);
 }
@@ -389,9 +392,11 @@ static unsigned openai_short_tail(const struct openai_scan *s, const unsigned ch
 OPENAI_INLINE const unsigned char *openai_short_sse2(const struct openai_scan *s, const unsigned char *at)
 {
     const unsigned stops = s->end - at >= 16 ? openai_short_stops(at) : openai_short_tail(s, at);
-    const unsigned first = (unsigned)__builtin_ctz(stops | 1u << 16);
 
-    return stops != 0 && at[first] == '"' ? at + first + 1 : NULL;
+    if (stops == 0)
+        return NULL;
+    at += (unsigned)__builtin_ctz(stops);
+    return *at == '"' ? at + 1 : NULL;
 }
 #endif
 
@@ -669,6 +674,7 @@ OPENAI_INLINE bool openai_document(struct openai_scan *s, openai_short_fn *short
 {
     const unsigned char *at = s->p;
     unsigned char c = openai_peek(s, &at);
+    bool nested;
 
     for (;;) {
         if (s->closer[s->depth] == '}') {
@@ -677,18 +683,12 @@ OPENAI_INLINE bool openai_document(struct openai_scan *s, openai_short_fn *short
                 return false;
             c = openai_peek(s, &at);
         }
-        if (c == '{' || c == '[') {
-            at = openai_open(s, at, c);
-            if (at == NULL)
-                return false;
-            c = openai_peek(s, &at);
-            if (c != s->closer[s->depth])
-                continue;
-        } else {
-            at = openai_scalar(s, at, c, short_string);
-            if (at == NULL)
-                return false;
-        }
+        nested = c == '{' || c == '[';
+        at = nested ? openai_open(s, at, c) : openai_scalar(s, at, c, short_string);
+        if (at == NULL)
+            return false;
+        if (nested && (c = openai_peek(s, &at)) != s->closer[s->depth])
+            continue;
         at = openai_behind(s, at);
         if (at == NULL || s->depth == 0)
             return at != NULL;
@@ -796,7 +796,7 @@ static enum openai_verdict openai_take_model(const struct openai_scan *s, struct
 enum openai_verdict openai_inspect(struct slice body, struct openai_body *out)
 {
     const unsigned char *first;
-    struct openai_scan s; /* of closer what is used is written first */
+    struct openai_scan s; /* of `closer` what is used is written first */
 
     if (openai_kind == NULL)
         openai_choose();
@@ -808,7 +808,7 @@ enum openai_verdict openai_inspect(struct slice body, struct openai_body *out)
     s.model_raw = out->model_raw = (struct slice){NULL, 0};
     s.stream = out->stream = false;
     s.depth = 0;
-    s.closer[0] = ' '; /* never peeked */
+    s.closer[0] = ' '; /* a byte that openai_peek never returns: there is nothing to close */
     out->model[0] = '\0';
     out->model_n = 0;
     if (!openai_kind->document(&s))

@@ -70,7 +70,7 @@ struct call {
     struct prefix *prefix, *end;
     size_t shared_blocks; /* of the prompt, with the session's other calls; all of it for the first call */
     size_t held_known, reserved, prompt_bytes, cached_tokens;
-    int64_t issued_us, queued_us, admitted_us, ttft_us;
+    int64_t issued_us, queued_us, admitted_us, first_us, ttft_us;
     bool main; /* its answer goes on in the next prompt */
 };
 
@@ -81,6 +81,7 @@ struct options {
     struct pod_rules pods;
     int64_t warmup_us, window_us, turn_us, scrape_us;
     uint64_t seed;
+    bool fixed_wait; /* whatever a warm prefix is worth */
 };
 
 struct run {
@@ -291,6 +292,7 @@ static void engine_prefilled(struct run *r, struct call *c)
 
     p->prefilling = NULL;
     engine_store(p, c, c->prompt_bytes);
+    c->first_us = r->now_us;
     c->ttft_us = r->now_us - c->issued_us;
     schedule(r, &c->event, CALL_ENDS, r->now_us + (c->session->kind->chunks - 1) * r->o.regime.chunk_us);
     engine_schedule(r, p);
@@ -393,6 +395,18 @@ static void record(struct run *r, const struct call *c)
     results_add(&r->waits, c->admitted_us - c->queued_us);
 }
 
+static void learn(struct run *r, const struct call *c)
+{
+    const uint64_t warm_pod_id = c->item.queue.warm_pod_id;
+
+    if (!r->o.fixed_wait)
+        model_learn(r->model, &(struct worth_turn){.body_bytes = c->prompt_bytes,
+                                                   .has_warm_pod = warm_pod_id != 0,
+                                                   .on_warm_pod = warm_pod_id == c->at->pod->id,
+                                                   .first_us = c->first_us - c->admitted_us,
+                                                   .held_us = r->now_us - c->admitted_us});
+}
+
 static void call_end(struct run *r, struct call *c)
 {
     struct session *s = c->session;
@@ -402,6 +416,7 @@ static void call_end(struct run *r, struct call *c)
     r->answered++;
     r->in_system--;
     if (r->o.policy != DIRECT) {
+        learn(r, c);
         boostq_mark(&r->model->q, s->id, c->at->pod->id, r->now_us);
         pod_release_slot(c->at->pod, &r->o.pods, true, r->now_us);
     }
@@ -592,10 +607,11 @@ static void print(struct run *r)
     results_print(&r->results);
     results_print_series("queue", &r->waits);
     printf(", \"forced_share\": %.4f, \"forced_by_overtakes\": %llu, \"forced_by_sticky_wait\": %llu, "
-           "\"promoted\": %llu, \"events\": %llu, \"pumps\": %llu}\n",
+           "\"promoted\": %llu, \"wait_s\": %.3f, \"events\": %llu, \"pumps\": %llu}\n",
            s->dequeued > 0 ? (double)s->dequeued_forced / (double)s->dequeued : 0,
            (unsigned long long)s->forced_by_overtakes, (unsigned long long)s->forced_by_sticky_wait,
-           (unsigned long long)s->promoted, (unsigned long long)r->n_events, (unsigned long long)r->n_pumps);
+           (unsigned long long)s->promoted, (double)r->model->q.wait_us / 1e6,
+           (unsigned long long)r->n_events, (unsigned long long)r->n_pumps);
 }
 
 /* ---- options ---- */
@@ -621,9 +637,10 @@ static int usage(void)
             "usage: queue_sim [option...]; times in seconds\n"
             "  --regime NAME    long-above long-below short-above short-below agents\n"
             "  --policy NAME    direct noqueue fifo off prefer (default prefer)\n"
-            "  --sticky-wait S  default 5         --grace S          default 0\n"
-            "  --max-overtakes N  default 16      --timeout S        wait limit, 0 = none (default)\n"
+            "  --sticky-wait S  default 10        --grace S          default 0\n"
+            "  --max-overtakes N  default 32      --timeout S        wait limit, 0 = none (default)\n"
             "  --pods N --sessions N --slots N --kv-blocks N --prefill-rate N   instead of the regime's\n"
+            "  --fixed-wait     the sticky wait holds, whatever a warm prefix is worth\n"
             "  --tracked N      sessions the router remembers (default 4096)\n"
             "  --warmup S --seconds S   instead of the regime's   --seed N   default 1\n"
             "  --turn-us N      the router's loop takes the events of so many microseconds at a time\n");
@@ -647,12 +664,12 @@ static bool find_policy(const char *name, enum policy *policy)
 }
 
 static const struct option long_options[] = {
-    {"regime", 1, NULL, 'r'},       {"policy", 1, NULL, 'p'},    {"sticky-wait", 1, NULL, 'w'},
-    {"grace", 1, NULL, 'g'},        {"seed", 1, NULL, 's'},      {"max-overtakes", 1, NULL, 'o'},
-    {"timeout", 1, NULL, 't'},      {"pods", 1, NULL, 'P'},      {"sessions", 1, NULL, 'S'},
-    {"slots", 1, NULL, 'L'},        {"kv-blocks", 1, NULL, 'K'}, {"tracked", 1, NULL, 'T'},
-    {"warmup", 1, NULL, 'W'},       {"seconds", 1, NULL, 'D'},   {"turn-us", 1, NULL, 'u'},
-    {"prefill-rate", 1, NULL, 'R'}, {NULL, 0, NULL, 0},
+    {"regime", 1, NULL, 'r'},  {"policy", 1, NULL, 'p'},       {"sticky-wait", 1, NULL, 'w'},
+    {"grace", 1, NULL, 'g'},   {"seed", 1, NULL, 's'},         {"max-overtakes", 1, NULL, 'o'},
+    {"timeout", 1, NULL, 't'}, {"pods", 1, NULL, 'P'},         {"sessions", 1, NULL, 'S'},
+    {"slots", 1, NULL, 'L'},   {"kv-blocks", 1, NULL, 'K'},    {"fixed-wait", 0, NULL, 'f'},
+    {"tracked", 1, NULL, 'T'}, {"warmup", 1, NULL, 'W'},       {"seconds", 1, NULL, 'D'},
+    {"turn-us", 1, NULL, 'u'}, {"prefill-rate", 1, NULL, 'R'}, {NULL, 0, NULL, 0},
 };
 
 /* The regime comes first, whatever the order of the options, as others change it. */
@@ -715,6 +732,9 @@ static bool set_option(struct options *o, int c)
     case 'R':
         o->regime.prefill_tokens_per_s = number_of(optarg);
         break;
+    case 'f':
+        o->fixed_wait = true;
+        break;
     case 'T':
         o->rules.max_sessions = number_of(optarg);
         break;
@@ -746,11 +766,11 @@ int main(int argc, char **argv)
 {
     static struct run r; /* its memory is in use until the end */
 
-    r.o =
-        (struct options){.policy = PREFER,
-                         .rules = {.sticky_wait_us = 5 * US_PER_S, .max_overtakes = 16, .max_sessions = 4096},
-                         .scrape_us = 1 * US_PER_S,
-                         .seed = 1};
+    r.o = (struct options){
+        .policy = PREFER,
+        .rules = {.sticky_wait_us = 10 * US_PER_S, .max_overtakes = 32, .max_sessions = 4096},
+        .scrape_us = 1 * US_PER_S,
+        .seed = 1};
     if (!find_regime(argc, argv, &r.o))
         return usage();
     for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {

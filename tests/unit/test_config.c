@@ -73,9 +73,9 @@ static void test_defaults(void **state)
     assert_int_equal(f.c->session_boost_inflight_per_pod, 16);
     assert_int_equal(f.c->session_boost_timeout_us, 30 * US_PER_S);
     assert_int_equal(f.c->session_boost_grace_period_us, 0);
-    assert_int_equal(f.c->session_boost_max_overtakes, 16);
+    assert_int_equal(f.c->session_boost_max_overtakes, 32);
     assert_int_equal(f.c->session_sticky, 1);
-    assert_int_equal(f.c->session_sticky_wait_us, 5 * US_PER_S);
+    assert_int_equal(f.c->session_sticky_wait_us, 10 * US_PER_S);
     assert_int_equal(f.c->max_body_bytes, 64 << 20);
     assert_int_equal(f.c->upstream_header_timeout_us, 0);
     assert_int_equal(f.c->drain_timeout_us, 300 * US_PER_S);

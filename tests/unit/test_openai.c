@@ -193,6 +193,84 @@ static void test_not_json(void **state)
     check_verdict(SLICE("\v{}"), OPENAI_NOT_JSON, "value", 0);
 }
 
+/* What has to be found wrong in a body that is one string, byte by byte; NULL: nothing. */
+static const char *slow_string(struct slice body, size_t *at)
+{
+    for (*at = 1; *at < body.n; (*at)++) {
+        const unsigned char *p = (const unsigned char *)body.p + *at;
+
+        if (*p < 0x20)
+            return "control";
+        if (*p == '"')
+            return (*at)++ + 1 == body.n ? NULL : "after the end";
+        if (*p != '\\')
+            continue;
+        if (++*at == body.n)
+            break;
+        if (p[1] < 0x20)
+            return "control";
+        if (p[1] == 'u' && (body.n - *at < 5 || strspn(body.p + *at + 1, "0123456789abcdefABCDEF") < 4))
+            return "hexadecimal";
+        if (strchr("\"\\/bfnrtu", p[1]) == NULL)
+            return "unknown escape";
+    }
+    return "closing quote";
+}
+
+static void check_string(struct slice body)
+{
+    size_t at;
+    const char *word = slow_string(body, &at);
+
+    if (word == NULL)
+        check_verdict(body, OPENAI_NOT_OBJECT, "object", 0);
+    else
+        check_verdict(body, OPENAI_NOT_JSON, word, at);
+}
+
+/* Strings of every length, closed or not, with something in them at every place. */
+static void test_strings_everywhere(void **state)
+{
+    static const char *const pieces[] = {"\"",      "\\",      "\\\"",    "\\\\",      "\\\\\"",
+                                         "\x01",    "\x1f",    "\x7f",    "\xff",      "\\n\\t\\r\\b",
+                                         "\\x",     "\\\x01",  "\\u00e9", "\\u00g9",   "\\u0",
+                                         "\\u12:4", "\\u@123", "!#",      "\\u00E9\\", "\\\x80"};
+    char body[400];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(pieces); i++) {
+        for (size_t n = 0; n < 150; n += n < 40 ? 1 : 7) {
+            for (size_t at = 0; at <= n; at++) {
+                size_t size = strlen(pieces[i]), end = 1 + n + size;
+
+                memset(body, 'x', sizeof(body));
+                body[0] = '"';
+                memcpy(body + 1 + at, pieces[i], size);
+                body[end] = '\0'; /* for strspn */
+                check_string((struct slice){body, end});
+                body[end] = '"';
+                check_string((struct slice){body, end + 1});
+            }
+        }
+    }
+}
+
+/* The model's value of every length, at every distance from the end of the body. */
+static void test_models_everywhere(void **state)
+{
+    char body[300], name[80], raw[82];
+
+    (void)state;
+    for (int n = 1; n < 75; n++) {
+        for (int end = 0; end < 75; end++) {
+            (void)snprintf(name, sizeof(name), "%0*d", n, 7);
+            (void)snprintf(raw, sizeof(raw), "\"%s\"", name);
+            (void)snprintf(body, sizeof(body), "{\"%0*d\":1,\"model\":%s}%*s", n / 2 + 1, 3, raw, end, "");
+            check_ok(body, name, raw, false);
+        }
+    }
+}
+
 /* Every byte behind a backslash, at every place of a block and across its end. */
 static void test_escapes_everywhere(void **state)
 {
@@ -527,6 +605,8 @@ int main(void)
         cmocka_unit_test(test_model_refused),
         cmocka_unit_test(test_model_length),
         cmocka_unit_test(test_not_json),
+        cmocka_unit_test(test_strings_everywhere),
+        cmocka_unit_test(test_models_everywhere),
         cmocka_unit_test(test_escapes_everywhere),
         cmocka_unit_test(test_backslash_runs),
         cmocka_unit_test(test_depth),

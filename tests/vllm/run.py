@@ -27,7 +27,7 @@ MODEL = "tiny"
 MAX_NUM_SEQS = 4
 BLOCK_TOKENS = 32
 CACHE_TOKENS = 8192  # of each engine: holds half of the sessions of check_prefix_cache, not all
-WAIT_S = 60
+WAIT_S = 120
 NO_EOS = {"ignore_eos": True}
 WORDS = "every turn of a conversation repeats all that was said before it so its prefix is worth keeping warm".split()
 
@@ -220,6 +220,26 @@ def check_turns(b):
     router.stop()
 
 
+def check_done(b):
+    """The official client closes its connection at "data: [DONE]", before the last chunk, which uvicorn sends a moment later: such
+    a turn has ended well, and the next one of its session is boosted."""
+    router = b.router()
+    client, follow = client_of(router.port), []
+    for s in range(20):
+        messages = []
+        for turn in range(3):
+            messages.append(user(text("done-%d.%d" % (s, turn), 30)))
+            raw = ask(client, messages, "done-%d" % s, stream=True)
+            messages.append({"role": "assistant", "content": stream_text(raw)[0]})
+            if turn:
+                follow.append(router.access(raw.headers["x-request-id"])["boosted"])
+    left = router.metrics().total("kthena_router_client_aborts_total")
+    b.table.add("client closes at [DONE]: follow-ups boosted", all(follow), "%d of %d" % (sum(follow), len(follow)))
+    b.table.add("client closes at [DONE]: not counted as a client that left", left == 0, "%d of 60 counted" % left)
+    client.close()
+    router.stop()
+
+
 def check_same_answer(b):
     """Through the router, straight from the engine, plain and streamed: the same text; errors pass through unchanged."""
     engine = b.engines[0]
@@ -263,7 +283,7 @@ def boost_round(b, router, client, name, streamed):
     behind = Background(router.port)
     mark = len(router.stderr.lines)
     for i in range(2):
-        behind.start(text("%s blocker %d" % (name, i), 20), 3000, "%s-blocker-%d" % (name, i))
+        behind.start(text("%s blocker %d" % (name, i), 20), 2000, "%s-blocker-%d" % (name, i))
     wait_metric(router, "inflight", 2)
     for i in range(6):
         behind.start(text("%s stranger %d" % (name, i), 20), 16, "%s-stranger-%d" % (name, i))
@@ -281,7 +301,7 @@ def boost_round(b, router, client, name, streamed):
 
 def check_boost(b):
     """One slot for each engine, both taken, six strangers waiting: a follow-up that comes last is admitted first."""
-    router = b.router(session_boost_inflight_per_pod=1, session_boost_timeout="2m", session_sticky_wait="2m")
+    router = b.router(session_boost_inflight_per_pod=1, session_boost_timeout="5m", session_sticky_wait="5m")
     client = client_of(router.port)
     for streamed in (False, True):
         rounds = [boost_round(b, router, client, "boost-%s-%d" % (streamed, i), streamed) for i in range(3)]
@@ -556,8 +576,8 @@ def check_crash(b):
     router.stop()
 
 
-CHECKS = [check_scrape, check_turns, check_same_answer, check_boost, check_prefix_cache, check_cancel, check_keep_alive, check_drain,
-          check_crash]
+CHECKS = [check_scrape, check_turns, check_done, check_same_answer, check_boost, check_prefix_cache, check_cancel, check_keep_alive,
+          check_drain, check_crash]
 
 
 def versions():
