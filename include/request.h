@@ -48,12 +48,12 @@ struct request {
     const char *why; /* detail for the log and the error body, or NULL */
     unsigned status; /* sent to the client; 0 = none yet */
     unsigned upstream_status, attempts;
-    bool stale_retried; /* the one retry on a fresh connection is used up */
-    bool paused;        /* the client reads too slowly: not reading from the pod */
-    bool until_close;   /* the pod's answer ends with its connection */
+    bool paused;      /* the client reads too slowly: not reading from the pod */
+    bool until_close; /* the pod's answer ends with its connection */
     bool event_stream;
     struct openai_sse sse; /* of an event stream */
-    bool connected;        /* a pod was reached with this request */
+    bool said_all;  /* the answer is complete, or was but for the end of its framing: the session is marked */
+    bool connected; /* a pod was reached with this request */
     const char *closed_by; /* who broke it off */
     enum request_state closed_in;
 

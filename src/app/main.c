@@ -72,7 +72,8 @@ static int main_run(const struct config_inputs *in, struct config *c, const stru
     return status;
 }
 
-/* Started with a standard descriptor closed, the next socket would get its number, and log lines would go to a client. */
+/* Started with a standard descriptor closed, the next socket would get its number, and log lines would go to
+ * a client. */
 static bool main_hold_standard_fds(void)
 {
     int fd;

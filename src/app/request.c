@@ -454,21 +454,45 @@ static void request_note_body(struct request *r, const struct upstream_data *d)
         openai_sse_feed(&r->sse, d->spans[i]);
 }
 
+/* An event stream has said all with data: [DONE]. Clients that close right then, as the official OpenAI one
+ * does, have a whole answer, although the pod's last chunk is still on its way. Only a chunk that ends in ']'
+ * is looked at closely. */
+static bool request_says_done(const struct request *r, const struct upstream_data *d)
+{
+    const struct slice last = d->n_spans > 0 ? d->spans[d->n_spans - 1] : (struct slice){NULL, 0};
+    size_t n = last.n;
+
+    if (!r->event_stream)
+        return false;
+    while (n > 0 && (last.p[n - 1] == '\n' || last.p[n - 1] == '\r'))
+        n--;
+    /* Line ends alone may be the second half of it. */
+    return last.n > 0 && (n == 0 || last.p[n - 1] == ']') && openai_sse_done(&r->sse);
+}
+
+static enum outcome request_complete_outcome(const struct request *r)
+{
+    return r->status >= 400 ? OUTCOME_POD_ERROR_STATUS : OUTCOME_OK;
+}
+
 static void request_relay(struct request *r, const struct upstream_data *d, struct slice head)
 {
+    const bool had_all = r->said_all;
     bool whole = false;
 
     request_note_body(r, d);
     if (d->end) {
         whole = request_is_whole(r);
         r->upstream = NULL;
-        if (whole)
-            request_mark(r);
+    }
+    if (!r->said_all && (whole || request_says_done(r, d))) {
+        r->said_all = true;
+        request_mark(r);
     }
     if (!client_send(r->client, head, d->spans, d->n_spans, whole)) {
-        request_finish(r, OUTCOME_CLIENT_GONE, NULL);
-    } else if (d->end && whole) {
-        request_finish(r, r->status >= 400 ? OUTCOME_POD_ERROR_STATUS : OUTCOME_OK, NULL);
+        request_finish(r, had_all ? request_complete_outcome(r) : OUTCOME_CLIENT_GONE, NULL);
+    } else if (whole) {
+        request_finish(r, request_complete_outcome(r), NULL);
     } else if (d->end) {
         request_finish(r, OUTCOME_POD_RESET, "the event stream ended without data: [DONE]");
     } else if (client_pending(r->client) > CLIENT_HIGH_BYTES) {
@@ -521,8 +545,8 @@ static void request_on_failed(void *arg, enum upstream_failure f, const char *wh
     r->upstream = NULL;
     if (f == UPSTREAM_CONNECT) {
         request_next_pod(r, why);
-    } else if (f == UPSTREAM_STALE && !r->stale_retried) {
-        r->stale_retried = true;
+    } else if (f == UPSTREAM_STALE) {
+        /* Once, because a fresh connection is never stale. */
         metrics_inc(METRIC_STALE_RETRIES, r->pod->name);
         request_start_attempt(r, true);
     } else {
@@ -572,7 +596,10 @@ static void request_start_attempt(struct request *r, bool fresh)
 void request_client_gone(struct request *r, enum client_loss loss)
 {
     r->client = NULL;
-    request_finish(r, loss == CLIENT_LOSS_STALLED ? OUTCOME_CLIENT_STALLED : OUTCOME_CLIENT_GONE, NULL);
+    if (r->said_all && loss == CLIENT_LOSS_GONE)
+        request_finish(r, request_complete_outcome(r), NULL);
+    else
+        request_finish(r, loss == CLIENT_LOSS_STALLED ? OUTCOME_CLIENT_STALLED : OUTCOME_CLIENT_GONE, NULL);
 }
 
 void request_client_drained(struct request *r)

@@ -45,7 +45,8 @@ OPENAI_INLINE uint64_t openai_escapers(uint64_t slash)
     return slash & ((slash + (first & odd)) ^ odd);
 }
 
-/* True: there is something to stop for. */
+/* True: there is something to stop for. The cut is asked for by the sign: that costs a jump and no
+ * arithmetic. */
 OPENAI_INLINE bool openai_judge(struct openai_place *at, struct openai_marks m)
 {
     const uint64_t escapers = openai_escapers(m.slash), escaped = escapers << 1;
@@ -53,7 +54,22 @@ OPENAI_INLINE bool openai_judge(struct openai_place *at, struct openai_marks m)
     at->stop = m.stop & ~escaped;
     at->odd = escaped & ~m.known;
     at->cut = escapers >> 63;
-    return (at->stop | at->odd | at->cut) != 0;
+    return (at->stop | at->odd) != 0 || (int64_t)escapers < 0;
+}
+
+/* The loop of every kind of scan. A block that is cut stops it as well: to step back inside would make each
+ * address wait for the marks of the block before. */
+OPENAI_INLINE void openai_skip(struct openai_place *place, const unsigned char *end,
+                               struct openai_marks (*marks)(const unsigned char *))
+{
+    struct openai_place at = {.block = place->block};
+    const unsigned char *whole_end = end - (size_t)(end - at.block) % 64;
+
+    for (; at.block != whole_end; at.block += 64) {
+        if (openai_judge(&at, marks(at.block)))
+            break;
+    }
+    *place = at;
 }
 
 /* Whether one of 8 bytes is a quote, a backslash or a control byte. */
@@ -86,14 +102,7 @@ static struct openai_marks openai_marks_plain(const unsigned char *p)
 
 static void openai_skip_plain(struct openai_place *place, const unsigned char *end)
 {
-    struct openai_place at = {.block = place->block};
-    const unsigned char *whole_end = end - (size_t)(end - at.block) % 64;
-
-    for (; at.block != whole_end; at.block += 64) {
-        if (openai_judge(&at, openai_marks_plain(at.block)))
-            break;
-    }
-    *place = at;
+    openai_skip(place, end, openai_marks_plain);
 }
 
 #ifdef OPENAI_HAS_SSE2
@@ -142,14 +151,7 @@ OPENAI_INLINE struct openai_marks openai_marks_sse2(const unsigned char *p)
 
 static void openai_skip_sse2(struct openai_place *place, const unsigned char *end)
 {
-    struct openai_place at = {.block = place->block};
-    const unsigned char *whole_end = end - (size_t)(end - at.block) % 64;
-
-    for (; at.block != whole_end; at.block += 64) {
-        if (openai_judge(&at, openai_marks_sse2(at.block)))
-            break;
-    }
-    *place = at;
+    openai_skip(place, end, openai_marks_sse2);
 }
 
 /* Processors with AVX2 have BMI too: asking for both loses none. */
@@ -166,14 +168,14 @@ OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_is_avx2(__m256i v, char c)
     return _mm256_cmpeq_epi8(v, _mm256_set1_epi8(c));
 }
 
-/* Each byte is compared with what the table has for its low half; the 1 keeps NUL from being found. b and r
- * have the low half of the quote: r is compared by itself, and b (backspace) is left to a single look. */
+/* Each byte is compared with what the table has for the low half of (byte + 1) / 2; the 1 keeps NUL from
+ * being found. Only b (backspace) has the place of another one, the quote, and is left to a single look. */
 OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_known_avx2(__m256i v)
 {
-    const __m128i letters = _mm_setr_epi8(1, 0, '"', 0, 't', 0, 'f', 0, 0, 0, 0, 0, '\\', 0, 'n', '/');
-    const __m256i letter = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(letters), v);
+    const __m128i known = _mm_setr_epi8(1, '"', 0, 'f', 0, 0, 0, 'n', '/', 'r', 't', 0, 0, 0, '\\', 0);
+    const __m256i place = _mm256_avg_epu8(v, _mm256_setzero_si256());
 
-    return _mm256_or_si256(_mm256_cmpeq_epi8(v, letter), openai_is_avx2(v, 'r'));
+    return _mm256_cmpeq_epi8(v, _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(known), place));
 }
 
 OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_load_avx2(const unsigned char *p)
@@ -199,14 +201,7 @@ OPENAI_AVX2_CODE OPENAI_INLINE struct openai_marks openai_marks_avx2(const unsig
 
 OPENAI_AVX2_CODE static void openai_skip_avx2(struct openai_place *place, const unsigned char *end)
 {
-    struct openai_place at = {.block = place->block};
-    const unsigned char *whole_end = end - (size_t)(end - at.block) % 64;
-
-    for (; at.block != whole_end; at.block += 64) {
-        if (openai_judge(&at, openai_marks_avx2(at.block)))
-            break;
-    }
-    *place = at;
+    openai_skip(place, end, openai_marks_avx2);
 }
 
 #endif
@@ -333,7 +328,8 @@ static const unsigned char *openai_string_end(struct openai_scan *s, const unsig
     return *p == '"' ? p + 1 : openai_fail(s, p, openai_control);
 }
 
-/* The last bytes of a body, fewer than a block: filled up with NULs, one of which always stops. */
+/* The last bytes of a body, fewer than a block: filled up with NULs, of which the first one always stops, as
+ * a control byte or as what follows a backslash. */
 static const unsigned char *openai_string_tail(struct openai_scan *s, const unsigned char *block)
 {
     unsigned char copy[64] = {0};

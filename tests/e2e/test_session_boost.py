@@ -152,6 +152,33 @@ def test_promotion_while_waiting(start):
     assert st.router.metric("kthena_router_session_boost_queue_promotions_total", model="m") == 1
 
 
+@pytest.mark.parametrize("split", [0, 3, 13, 14])
+def test_client_that_closes_at_done_has_a_whole_answer(start, split):
+    """The official OpenAI client closes when it reads data: [DONE]; the pod's last chunk may still be on its way."""
+    pod = start.pod()
+    router = start.router({"m": [pod]})
+    c = router.client()
+    c.chat(session="s", stream=True)
+    q = pod.next()
+    q.start().event('{"t":"x"}')
+    r, pieces = c.head(), None
+    done = b"data: [DONE]\n\n"
+    for part in (done[:split], done[split:]):
+        if part:
+            q.chunk(part)
+            pieces = c.read_until(r, part, pieces)
+    follow = router.start_chat(session="s", tag="follow")  # on another connection, before the last chunk
+    p = pod.next()
+    p.reply()
+    assert follow.answer().status == 200
+    c.close()
+    q.wait_gone()
+    entry = router.access(c.id)
+    assert entry["status_code"] == 200 and "error" not in entry and "closed_by" not in entry
+    assert router.access(follow.id)["boosted"] is True
+    assert router.metrics().total("kthena_router_client_aborts_total") == 0
+
+
 @pytest.mark.parametrize("how", ["sized", "chunked", "sse"])
 def test_turn_two_on_the_last_byte_is_boosted(start, how):
     """A client that answers at once finds its session marked: 100 of 100, with others always waiting."""
@@ -193,7 +220,7 @@ def test_turn_two_on_the_last_byte_is_boosted(start, how):
 
 
 def test_turn_two_is_boosted_whatever_the_client_saw_of_turn_one_last(start):
-    """[DONE] alone is not the end: the mark comes with the last byte of the body."""
+    """A follow-up that is queued between [DONE] and the last byte goes first."""
     st = Stage(start)
     c = st.router.start_chat(session="s", stream=True)
     q = st.pods[0].next()
