@@ -26,7 +26,9 @@ struct conn_ops {
 
 struct conn {
     int fd;          /* -1 = closed */
-    bool reading;    /* EV_READ is armed */
+    bool reading;    /* readable is called while there is something to read */
+    bool watching;   /* not reading; readable is called when something more arrives, a FIN or RST too: see
+                        conn_peer_gone */
     bool writing;    /* EV_WRITE is armed */
     bool broken;     /* a write failed: the other side is gone */
     bool connecting; /* the first EV_WRITE tells how the connect ended */
@@ -46,6 +48,8 @@ void conn_open(struct conn *c, struct loop *l, int fd, const struct conn_ops *op
 void conn_close(struct conn *c, bool reset);
 
 void conn_want_read(struct conn *c, bool on);
+/* Stops reading, and still calls readable once for whatever arrives: the owner asks conn_peer_gone. */
+void conn_watch(struct conn *c);
 /* > 0 bytes read, 0 = the other side closed, -1 = nothing now, -2 = error (errno). */
 ssize_t conn_read(struct conn *c, void *p, size_t n_bytes);
 

@@ -36,6 +36,7 @@ struct topology_series {
 /* A public model name in force. Lives until the last request that names it ends, also when a reload removed
  * it. */
 struct topology_route {
+    struct list link; /* in topology.alive */
     char *name, *model_name, *server_name;
     char *upstream_model; /* what pods call it; NULL = the public name */
     char *upstream_value; /* the same as JSON string, quotes included; NULL = body untouched */
@@ -69,6 +70,7 @@ struct topology {
     size_t n_servers;
     struct topology_route **routes;
     size_t n_routes;
+    struct list alive;          /* every route that is not freed yet, removed ones too */
     struct topology_pod **pods; /* also those that leave and still run requests */
     size_t n_pods;
     struct loop_task reap;

@@ -173,7 +173,7 @@ static bool request_find_model(struct request *r)
         return false;
     }
     if (v != OPENAI_OK) {
-        request_finish(r, OUTCOME_NO_MODEL, texts[v]);
+        request_finish(r, OUTCOME_NO_MODEL, found.error != NULL ? found.error : texts[v]);
         return false;
     }
     r->model_at = (size_t)(found.model_raw.p - r->body);
@@ -331,8 +331,8 @@ static unsigned request_parts(struct request *r, struct iovec iov[CONN_BORROWED_
     char *base = (char *)(uintptr_t)head.p;
     size_t fields_n;
 
-    if (r->pod_fields == NULL)
-        r->pod_fields = mem_alloc(HEADERS_POD_FIELDS_MAX + value_n);
+    /* Anew for each attempt: a reload in between may have brought a longer value. */
+    r->pod_fields = mem_realloc(r->pod_fields, HEADERS_POD_FIELDS_MAX + value_n);
     fields_n = headers_pod_fields(r->pod_fields, slice_of(r->pod->name), (int64_t)length);
     iov[0] = (struct iovec){base, r->line_bytes};
     iov[1] = (struct iovec){r->pod_fields, fields_n};
@@ -650,7 +650,8 @@ static bool request_answer_broken(struct request *r)
     struct buf event;
     bool ok = true;
 
-    if (!r->event_stream || info->type == NULL)
+    /* An event behind an announced length would be cut off, and the answer would look whole. */
+    if (!r->event_stream || info->type == NULL || r->client->framing == HTTP1_SIZED)
         return true;
     buf_init(&event, REQUEST_ERROR_BODY_MAX);
     if (openai_error_event(&event, openai_sse_inside_event(&r->sse), slice_of(request_message(r)), info->type,

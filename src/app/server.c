@@ -11,7 +11,8 @@
 #include "metrics.h"
 #include "request.h"
 
-/* Descriptors that are not client or pod connections: listeners, logs, epoll, scrapes, DNS. */
+/* Descriptors that are not client or pod connections: listeners, logs, epoll, scrapes, DNS; a quarter of a
+ * small limit. */
 #define SERVER_RESERVED_FDS 160
 #define SERVER_MAX_FDS      (1024 * 1024)
 /* More than the largest MAX_HEADER_BYTES with our own fields. */
@@ -49,11 +50,13 @@ static size_t server_raise_fd_limit(void)
 static void server_share_fds(struct server *s)
 {
     const size_t fds = server_raise_fd_limit();
-    const size_t possible = fds > SERVER_RESERVED_FDS + 3 ? (fds - SERVER_RESERVED_FDS) / 3 : 1;
+    const size_t reserved = fds / 4 < SERVER_RESERVED_FDS ? fds / 4 : SERVER_RESERVED_FDS;
+    const size_t possible = fds > reserved + 3 ? (fds - reserved) / 3 : 1;
     const size_t wanted = (size_t)s->config->max_connections;
 
     s->max_clients = wanted > 0 ? wanted : possible;
     s->upstream_rules.max_idle = possible;
+    log_info("descriptors", LOG_INT("open_files", fds), LOG_INT("max_connections", s->max_clients));
     if (wanted > possible)
         log_warn("MAX_CONNECTIONS is more than the limit of open files allows",
                  LOG_INT("max_connections", wanted), LOG_INT("open_files", fds),
@@ -181,6 +184,8 @@ static void server_drain(struct server *s)
 {
     if (s->draining) {
         log_warn("second signal: ending at once", LOG_INT("requests", s->n_requests));
+        if (!s->drain_delay_over)
+            server_end_delay(s);
         server_cut(s);
         return;
     }

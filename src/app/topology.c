@@ -324,6 +324,8 @@ static struct topology_route *topology_new_route(struct topology *t, const char 
 {
     struct topology_route *r = mem_zalloc(sizeof *r);
 
+    list_init(&r->link);
+    list_push_back(&t->alive, &r->link);
     r->model_name = mem_strdup(model_name);
     r->model = model_new(model_name, rules);
     r->model->owner = r;
@@ -369,8 +371,20 @@ struct topology_route *topology_ref(struct topology_route *r)
     return r;
 }
 
-/* A removed model's numbers go from the metrics page, unless a later reload has brought the model back
- * meanwhile. */
+/* Two routes of one name share their series: one in force, or removed ones whose last requests still run. */
+static bool topology_shares_series(const struct topology *t, const struct topology_route *r)
+{
+    LIST_EACH(it, &t->alive)
+    {
+        const struct topology_route *other = LIST_ITEM(it, struct topology_route, link);
+
+        if (other != r && strcmp(other->model_name, r->model_name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A removed model's numbers go from the metrics page with the last route that counts in them. */
 static void topology_drop_series(const struct topology *t, const struct topology_route *r)
 {
     static const enum metric per_model[] = {
@@ -382,7 +396,7 @@ static void topology_drop_series(const struct topology *t, const struct topology
     const struct slice upstream[] = {slice_of(r->server_name), slice_of(r->name), SLICE("model_server"),
                                      slice_of(r->server_name), slice_of(topology_upstream_model(r))};
 
-    if (topology_find(t, model) != NULL)
+    if (topology_shares_series(t, r))
         return;
     for (size_t i = 0; i < ARRAY_LEN(per_model); i++)
         metrics_drop(per_model[i], &model);
@@ -399,6 +413,7 @@ void topology_unref(struct topology *t, struct topology_route *r)
     if (--r->refs > 0)
         return;
     topology_drop_series(t, r);
+    list_del(&r->link);
     model_free(r->model);
     mem_free(r->name);
     mem_free(r->model_name);
@@ -461,6 +476,7 @@ void topology_init(struct topology *t, struct loop *l, struct curlev *c, struct 
     t->curl = c;
     t->discover = d;
     t->sched = s;
+    list_init(&t->alive);
     loop_task_init(&t->reap, topology_on_reap);
 }
 

@@ -9,7 +9,6 @@
 #include "mem.h"
 
 #define CLIENT_LINGER_US      (2 * US_PER_S)
-#define CLIENT_PEER_CHECK_US  (1 * US_PER_S)
 #define CLIENT_BODY_FIRST     (4 * 1024)
 #define CLIENT_EXACT_BODY_MAX (64 * 1024 * 1024)
 
@@ -84,15 +83,6 @@ static void client_on_timer(struct wheel_timer *t)
                       "no byte of the request body arrived within CLIENT_BODY_TIMEOUT");
         break;
     case CLIENT_BUSY:
-        /* Reading is paused behind too many pipelined bytes: a FIN among them would go unnoticed. */
-        if (!c->conn.reading && conn_peer_gone(&c->conn)) {
-            client_lost(c, CLIENT_LOSS_GONE);
-            break;
-        }
-        client_check_stall(c);
-        if (c->state == CLIENT_BUSY && !c->conn.reading && !wheel_pending(&c->timer))
-            client_arm(c, CLIENT_PEER_CHECK_US);
-        break;
     case CLIENT_FLUSH:
         client_check_stall(c);
         break;
@@ -304,11 +294,9 @@ static void client_keep(struct client *c, const char *p, size_t n)
         c->keep_alive = false;
         buf_clear(&c->in);
     }
-    if (c->state == CLIENT_BUSY && c->in.len >= c->rules->max_head_bytes) {
-        conn_want_read(&c->conn, false);
-        if (!wheel_pending(&c->timer))
-            client_arm(c, CLIENT_PEER_CHECK_US);
-    }
+    /* Enough pipelined bytes; a FIN behind them must not go unnoticed. */
+    if (c->state == CLIENT_BUSY && c->in.len >= c->rules->max_head_bytes)
+        conn_watch(&c->conn);
 }
 
 static void client_process_kept(struct client *c)
@@ -373,6 +361,11 @@ static void client_on_readable(struct conn *conn)
     char *shared = c->conn.loop->read_buffer;
     ssize_t got;
 
+    if (conn->watching) {
+        if (conn_peer_gone(conn))
+            client_lost(c, CLIENT_LOSS_GONE);
+        return;
+    }
     if (!client_read_sized(c, &got)) {
         got = conn_read(conn, shared, LOOP_READ_BYTES);
         if (got > 0)

@@ -23,29 +23,33 @@ static void conn_on_event(evutil_socket_t fd, short what, void *arg)
         }
     }
     /* The owner may have closed the connection, or lost interest, in the call above. */
-    if ((what & EV_READ) && c->reading)
+    if ((what & EV_READ) && (c->reading || c->watching))
         c->ops->readable(c);
 }
 
-/* A pending event cannot change its mask: it is taken out and put in anew. */
-static void conn_want(struct conn *c, bool reading, bool writing)
+/* A pending event cannot change its mask: it is taken out and put in anew. Watching is edge-triggered, or
+ * unread bytes would call for ever. */
+static void conn_want(struct conn *c, bool reading, bool watching, bool writing)
 {
-    if (reading == c->reading && writing == c->writing)
+    const short what =
+        (short)((reading || watching ? EV_READ : 0) | (watching ? EV_ET : 0) | (writing ? EV_WRITE : 0));
+
+    if (reading == c->reading && watching == c->watching && writing == c->writing)
         return;
-    if (c->reading || c->writing)
+    if (c->reading || c->watching || c->writing)
         event_del(&c->event);
     c->reading = reading;
+    c->watching = watching;
     c->writing = writing;
-    if (!reading && !writing)
+    if (what == 0)
         return;
-    event_assign(&c->event, c->loop->base, c->fd,
-                 (short)((reading ? EV_READ : 0) | (writing ? EV_WRITE : 0) | EV_PERSIST), conn_on_event, c);
+    event_assign(&c->event, c->loop->base, c->fd, (short)(what | EV_PERSIST), conn_on_event, c);
     event_add(&c->event, NULL);
 }
 
 static void conn_want_write(struct conn *c, bool on)
 {
-    conn_want(c, c->reading, on);
+    conn_want(c, c->reading, c->watching, on);
 }
 
 void conn_open(struct conn *c, struct loop *l, int fd, const struct conn_ops *ops, size_t max_pending_bytes)
@@ -70,7 +74,7 @@ void conn_close(struct conn *c, bool reset)
 
     if (c->fd < 0)
         return;
-    conn_want(c, false, false);
+    conn_want(c, false, false, false);
     if (reset)
         setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
     close(c->fd);
@@ -83,7 +87,12 @@ void conn_close(struct conn *c, bool reset)
 void conn_want_read(struct conn *c, bool on)
 {
     if (c->fd >= 0)
-        conn_want(c, on, c->writing);
+        conn_want(c, on, false, c->writing);
+}
+
+void conn_watch(struct conn *c)
+{
+    conn_want(c, false, true, c->writing);
 }
 
 ssize_t conn_read(struct conn *c, void *p, size_t n_bytes)

@@ -187,7 +187,8 @@ static bool discover_take_answer(struct discover_name *name, const struct evutil
 static void discover_complain(struct discover_name *name, int error)
 {
     if (!name->failing)
-        log_warn("cannot resolve a pod's name; the last good answer stays in use",
+        log_warn(name->n > 0 ? "cannot resolve a pod's name; the last good answer stays in use"
+                             : "cannot resolve a pod's name",
                  LOG_STR("name", name->authority), LOG_STR("model_server", name->source->owner),
                  LOG_STR("error", evutil_gai_strerror(error)), LOG_INT("endpoints", name->n));
     name->failing = true;

@@ -115,13 +115,21 @@ static int listen_socket(struct listener *l, const char *text, uint16_t *port)
     return 0;
 }
 
+/* A machine without one of the families is normal; a port that is taken in one of them is not. */
+static bool listen_is_missing_family(int error)
+{
+    return error == EAFNOSUPPORT || error == EADDRNOTAVAIL;
+}
+
 static int listen_open_both(struct listener *l, const char *v4, const char *v6, uint16_t *port)
 {
     const int error = listen_socket(l, v4, port);
-    const int error6 = listen_socket(l, v6, port);
+    int error6;
 
-    /* A machine without IPv6 is normal; a port that is taken in one family only is not. */
-    if (error6 == EADDRINUSE)
+    if (error != 0 && !listen_is_missing_family(error))
+        return error;
+    error6 = listen_socket(l, v6, port);
+    if (error6 != 0 && !listen_is_missing_family(error6))
         return error6;
     return l->n > 0 ? 0 : error;
 }
