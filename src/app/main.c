@@ -1,5 +1,7 @@
 /* Flags and exit codes: 0 = done, 1 = problems found by --check or at start (unknown flags are such). */
+#include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -40,6 +42,25 @@ static void main_print_report(const struct config_report *r)
     for (size_t i = 0; i < r->n; i++)
         fprintf(stderr, "kthena-router: %s: %s\n", r->problems[i].fatal ? "error" : "warning",
                 r->problems[i].text);
+}
+
+/* The file, or the directory in which it would be made, can be written. Nothing is created. */
+static bool main_can_write(const char *path)
+{
+    char *copy = mem_strdup(path);
+    const bool ok =
+        access(path, F_OK) == 0 ? access(path, W_OK) == 0 : access(dirname(copy), W_OK | X_OK) == 0;
+
+    mem_free(copy);
+    return ok;
+}
+
+static void main_check_access_log(const struct config *c, struct config_report *r)
+{
+    const char *output = c->access_log_output;
+
+    if (strcmp(output, "stdout") != 0 && strcmp(output, "stderr") != 0 && !main_can_write(output))
+        config_report_add(r, true, "ACCESS_LOG_OUTPUT: cannot write %.250s: %s", output, strerror(errno));
 }
 
 static int main_check(const struct config_report *r)
@@ -116,6 +137,7 @@ int main(int argc, char **argv)
         status = report.n_fatal > 0 ? 1 : main_print_config(c);
         break;
     case CONFIG_CHECK:
+        main_check_access_log(c, &report);
         main_print_report(&report);
         status = main_check(&report);
         break;

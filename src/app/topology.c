@@ -319,6 +319,15 @@ static char *topology_json_string(const char *text)
     return value;
 }
 
+/* Its labels are what a reload may change. */
+static void topology_drop_upstream_series(const struct topology_route *r)
+{
+    const struct slice labels[] = {slice_of(r->server_name), slice_of(r->name), SLICE("model_server"),
+                                   slice_of(r->server_name), slice_of(topology_upstream_model(r))};
+
+    metrics_drop(METRIC_ACTIVE_UPSTREAM, labels);
+}
+
 static struct topology_route *topology_new_route(struct topology *t, const char *model_name,
                                                  const struct boostq_rules *rules)
 {
@@ -344,10 +353,12 @@ static void topology_apply_route(struct topology *t, const struct config *c, con
     const struct config_server *server = &c->servers[spec->server];
     struct topology_route *r = topology_find(t, slice_of(spec->model));
 
-    if (r == NULL)
+    if (r == NULL) {
         r = topology_new_route(t, spec->model, rules);
-    else
+    } else {
         boostq_set_rules(&r->model->q, rules);
+        topology_drop_upstream_series(r);
+    }
     r->kept = true;
     r->n_series = 0;
     r->server = topology_find_server(t, server->name);
@@ -393,8 +404,6 @@ static void topology_drop_series(const struct topology *t, const struct topology
         METRIC_QUEUE_PROMOTED,    METRIC_QUEUE_TIMEOUTS, METRIC_QUEUE_OVERTAKES, METRIC_SESSIONS_TRACKED,
         METRIC_SESSIONS_EVICTED};
     const struct slice model = slice_of(r->model_name);
-    const struct slice upstream[] = {slice_of(r->server_name), slice_of(r->name), SLICE("model_server"),
-                                     slice_of(r->server_name), slice_of(topology_upstream_model(r))};
 
     if (topology_shares_series(t, r))
         return;
@@ -402,7 +411,7 @@ static void topology_drop_series(const struct topology *t, const struct topology
         metrics_drop(per_model[i], &model);
     metrics_drop(METRIC_TTFT, (const struct slice[]){model, SLICE("false")});
     metrics_drop(METRIC_TTFT, (const struct slice[]){model, SLICE("true")});
-    metrics_drop(METRIC_ACTIVE_UPSTREAM, upstream);
+    topology_drop_upstream_series(r);
     for (int reason = POD_NOT_USABLE; reason < POD_ROOM_KINDS; reason++)
         metrics_drop(METRIC_GATE_CLOSED,
                      (const struct slice[]){model, slice_of(pod_room_name((enum pod_room)reason))});

@@ -406,6 +406,22 @@ static void split_headers(struct config *c)
     }
 }
 
+/* 0 = any free port, so several of those are no clash. */
+static void check_ports(const struct config *c, struct config_report *report)
+{
+    const int64_t ports[] = {c->port, c->metrics_port, c->debug_port};
+    static const char *const names[] = {"ROUTER_PORT", "ROUTER_METRICS_PORT", "ROUTER_DEBUG_PORT"};
+
+    for (size_t i = 0; i < ARRAY_LEN(ports); i++) {
+        for (size_t k = i + 1; k < ARRAY_LEN(ports); k++) {
+            if (ports[i] != 0 && ports[i] == ports[k])
+                config_report_add(report, true,
+                                  "%s and %s are both %lld: each listener needs a port of its own", names[i],
+                                  names[k], (long long)ports[i]);
+        }
+    }
+}
+
 static void check_use(const struct config *c, struct config_report *report)
 {
     if (c->n_routes == 0)
@@ -428,6 +444,7 @@ static void check_use(const struct config *c, struct config_report *report)
 static void finish(struct config *c, struct config_report *report)
 {
     check_strategies(c, report);
+    check_ports(c, report);
     split_headers(c);
     config_routes_add_backends(c, slice_of(c->backends), report);
     config_routes_resolve(c, c->file, report);

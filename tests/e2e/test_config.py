@@ -1,13 +1,16 @@
 """Options from flags, environment and INI; errors that name their place; reload."""
 
+import json
 import re
 import signal
+import socket
 
 import pytest
 
 from daemon import run_router
 from pod import ok
 from test_errors import check_error
+from test_retry import BlackHole
 from waiting import wait_until
 
 SERVER = "[model-server {name}]\npods = {pods}\n[model-route {name}]\ntarget = {name}\n"
@@ -326,3 +329,51 @@ def test_ini_takes_every_option_name(tmp_path):
     sample = run_router("--print-example")
     assert sample.returncode == 0
     assert run_router("--check", "--config", ini_file(tmp_path, sample.stdout)).returncode == 0
+
+
+def test_model_that_goes_and_comes_while_its_requests_run(start):
+    """Three generations of one model: the last request of each ends after its generation was removed."""
+    a, b = start.pod(), start.pod(script=ok)
+    with_m, without_m = two(a), SERVER.format(name="n", pods=b.authority)
+    router = start.router(ini=with_m)
+    held, clients = [], []
+    for _ in range(3):
+        clients.append(router.start_chat(session="s"))
+        held.append(a.next())
+        reload(router, without_m, "ok")
+        reload(router, with_m, "ok")
+    reload(router, without_m, "ok")
+    for q, c in zip(held, clients):
+        q.reply()
+        assert c.answer().status == 200
+    assert router.chat(model="n").status == 200
+
+
+def test_longer_model_name_between_two_attempts(start):
+    """The first pod does not answer the connect; a reload meanwhile gives the model a longer name at the pods."""
+    hole, live = BlackHole(), start.pod(script=ok)
+    ini = "[model-server s]\npods = %s\nengine = none\nmodel = %s\n[model-route m]\ntarget = s\n"
+    router = start.router(ini=ini % (hole.authority, "x"), upstream_connect_timeout="500ms")
+    c = router.start_chat()
+    wait_until(lambda: router.dump("requests")["requests"][0]["state"] == "CONNECT", "the connect")
+    name = "long-" * 30
+    reload(router, ini % ("%s, %s" % (hole.authority, live.authority), name), "ok")
+    assert c.answer().status == 200
+    assert json.loads(live.requests[0].body)["model"] == name
+    hole.close()
+
+
+def test_ports_that_clash_and_a_log_that_cannot_be_written_are_found_by_check(tmp_path):
+    done = run_router("--check", "--port", "8080", "--metrics-port", "8080", "--access-log-output", str(tmp_path / "no" / "log"))
+    assert done.returncode == 1
+    assert "ROUTER_PORT and ROUTER_METRICS_PORT are both 8080" in done.stderr
+    assert "ACCESS_LOG_OUTPUT: cannot write" in done.stderr
+
+
+@pytest.mark.parametrize("family,address", [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_port_that_is_taken_in_one_family_is_an_error(family, address):
+    with socket.socket(family) as s:
+        s.bind((address, 0))
+        s.listen()
+        done = run_router("--port", str(s.getsockname()[1]), "--metrics-port", "0", "--debug-port", "0")
+    assert done.returncode == 1 and "Address already in use" in done.stderr

@@ -170,3 +170,18 @@ def test_pipelined_bytes_are_no_departure(start):
     assert c.answer().body == b"one"
     pod.next().reply(body=b"two")
     assert c.answer().body == b"two"
+
+
+@pytest.mark.parametrize("end", ["fin", "rst"])
+def test_departure_behind_many_pipelined_bytes(start, end):
+    """The router stops reading ahead, and still sees the client go."""
+    pod = start.pod()
+    router = start.router({"m": [pod]}, session_boost_inflight_per_pod=1)
+    running = router.start_chat()
+    held = pod.next()
+    c = router.queue_chat(1)
+    c.send(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 90000)
+    getattr(c, end)()
+    wait_until(lambda: router.queue_len() == 0, "the queue is empty", timeout=0.5 * SLOW)
+    held.reply()
+    assert running.answer().status == 200

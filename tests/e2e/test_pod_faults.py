@@ -274,3 +274,14 @@ def test_cut_answer_to_an_http10_client_does_not_look_whole(start, framing):
     q.close()
     with pytest.raises(Cut):
         list(pieces)
+
+
+def test_sized_event_stream_dies(start):
+    """No error event behind an announced length: it would be cut there, and the answer would look whole."""
+    pod, router = start_pair(start)
+    c = router.start_chat(stream=True)
+    pod.next().raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 30\r\n\r\ndata: 1\n\n").close()
+    r = c.head()
+    with pytest.raises(Cut):
+        c.body(r)
+    assert bytes(r.body) == b"data: 1\n\n"

@@ -154,3 +154,22 @@ def test_closed_standard_descriptors_are_no_sockets(start):
     finally:
         process.terminate()
     assert process.wait(DEADLINE) == 0
+
+
+def test_second_signal_inside_the_delay_starts_nothing_new(start):
+    """Pipelined requests behind the ones that are cut are not begun any more."""
+    pod, router = pair(start, drain_delay="60s")
+    clients = [router.client() for _ in range(3)]
+    for c in clients:
+        for _ in range(3):
+            c.chat(session="s")
+    pod.next()
+    router.wait_queued(2)
+    router.signal(signal.SIGTERM)
+    router.stderr.wait_for_line("draining")
+    router.signal(signal.SIGTERM)
+    assert router.wait_exit() == 0
+    router.stderr.join(DEADLINE)
+    [stopped] = router.stderr.all("stopped")
+    assert "requests_cut=3" in stopped
+    assert not router.stderr.all("session boost", start=router.stderr.lines.index(stopped))
