@@ -8,8 +8,10 @@
 
 #include "mem.h"
 
-#define CLIENT_LINGER_US      (2 * US_PER_S)
-#define CLIENT_BODY_FIRST     (4 * 1024)
+#define CLIENT_LINGER_US  (2 * US_PER_S)
+#define CLIENT_BODY_FIRST (4 * 1024)
+/* A head and the start of a body: what comes behind it is read straight to its place, not copied there. */
+#define CLIENT_FIRST_READ     (16 * 1024)
 #define CLIENT_EXACT_BODY_MAX (64 * 1024 * 1024)
 
 static void client_process_kept(struct client *c);
@@ -367,7 +369,7 @@ static void client_on_readable(struct conn *conn)
         return;
     }
     if (!client_read_sized(c, &got)) {
-        got = conn_read(conn, shared, LOOP_READ_BYTES);
+        got = conn_read(conn, shared, c->state == CLIENT_BODY ? LOOP_READ_BYTES : CLIENT_FIRST_READ);
         if (got > 0)
             client_use(c, shared, (size_t)got);
     }
