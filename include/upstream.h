@@ -27,8 +27,9 @@ struct upstream {
 struct upstream_rules {
     int64_t connect_timeout_us, body_timeout_us, keepalive_us;
     size_t max_head_bytes; /* of an answer */
-    size_t max_idle;       /* idle connections to all pods together: descriptors are shared with clients */
-    size_t n_idle;         /* now */
+    size_t max_open;  /* connections to all pods together: at this, an idle one makes room for a new one */
+    size_t n_open;    /* now */
+    struct list idle; /* upstream_conn.by_age of all pods, idle longest first */
 };
 
 enum upstream_failure {
@@ -66,7 +67,8 @@ struct upstream_conn {
     struct loop_grave grave;
     struct conn conn;
     struct upstream *up;
-    struct list link; /* in up->idle or up->busy */
+    struct list by_age; /* in rules->idle while idle */
+    struct list link;   /* in up->idle or up->busy */
     struct wheel_timer timer;
     const struct upstream_ops *ops; /* NULL while idle */
     void *arg;

@@ -46,16 +46,16 @@ static size_t server_raise_fd_limit(void)
     return (size_t)r.rlim_cur;
 }
 
-/* Each client may need a connection to a pod, and as many may be idle. */
+/* Each client may need a connection to a pod. */
 static void server_share_fds(struct server *s)
 {
     const size_t fds = server_raise_fd_limit();
     const size_t reserved = fds / 4 < SERVER_RESERVED_FDS ? fds / 4 : SERVER_RESERVED_FDS;
-    const size_t possible = fds > reserved + 3 ? (fds - reserved) / 3 : 1;
+    const size_t possible = fds > reserved + 2 ? (fds - reserved) / 2 : 1;
     const size_t wanted = (size_t)s->config->max_connections;
 
     s->max_clients = wanted > 0 ? wanted : possible;
-    s->upstream_rules.max_idle = possible;
+    s->upstream_rules.max_open = possible;
     log_info("descriptors", LOG_INT("open_files", fds), LOG_INT("max_connections", s->max_clients));
     if (wanted > possible)
         log_warn("MAX_CONNECTIONS is more than the limit of open files allows",
@@ -309,6 +309,7 @@ bool server_start(struct server *s, const struct config_inputs *in, struct confi
     list_init(&s->clients);
     list_init(&s->admin_clients);
     list_init(&s->requests);
+    list_init(&s->upstream_rules.idle);
     buf_init(&s->answer_head, SERVER_SCRATCH_MAX);
     wheel_timer_init(&s->drain_timer, server_on_drain_timer);
     wheel_timer_init(&s->log_timer, server_on_log_timer);

@@ -25,16 +25,12 @@ static void upstream_drop_head(struct upstream_conn *u)
     u->head = NULL;
 }
 
-static void upstream_count_idle(struct upstream_conn *u, int change)
-{
-    u->up->n_idle += (size_t)change;
-    u->rules->n_idle += (size_t)change;
-}
-
 static void upstream_conn_close(struct upstream_conn *u)
 {
     if (u->ops == NULL)
-        upstream_count_idle(u, -1);
+        u->up->n_idle--;
+    u->rules->n_open--;
+    list_del(&u->by_age);
     list_del(&u->link);
     loop_timer_cancel(u->up->loop, &u->timer);
     conn_close(&u->conn, false);
@@ -123,8 +119,6 @@ static const char *upstream_why_not_reusable(const struct upstream_conn *u, bool
         return "the pod leaves";
     if (u->rules->keepalive_us <= 0)
         return "UPSTREAM_KEEPALIVE is 0";
-    if (u->rules->n_idle >= u->rules->max_idle)
-        return "enough idle connections";
     return NULL;
 }
 
@@ -132,7 +126,8 @@ static void upstream_park(struct upstream_conn *u)
 {
     list_del(&u->link);
     list_push_front(&u->up->idle, &u->link);
-    upstream_count_idle(u, 1);
+    u->up->n_idle++;
+    list_push_back(&u->rules->idle, &u->by_age);
     u->ops = NULL;
     u->arg = NULL;
     u->reused = true;
@@ -360,19 +355,32 @@ static void upstream_on_drained(struct conn *conn)
         u->ops->sent(u->arg);
 }
 
-static struct upstream_conn *upstream_connect(struct upstream *up)
+/* Descriptors are shared with the clients: the connection that has been idle longest goes first. */
+static void upstream_make_room(struct upstream_rules *rules)
+{
+    struct list *oldest = list_first(&rules->idle);
+
+    if (rules->n_open >= rules->max_open && oldest != NULL)
+        upstream_conn_close(LIST_ITEM(oldest, struct upstream_conn, by_age));
+}
+
+static struct upstream_conn *upstream_connect(struct upstream *up, struct upstream_rules *rules)
 {
     static const struct conn_ops conn_ops = {upstream_on_readable, upstream_on_drained,
                                              upstream_on_connected};
-    const int fd = socket(up->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     struct upstream_conn *u;
-    int one = 1;
+    int fd, one = 1;
 
+    upstream_make_room(rules);
+    fd = socket(up->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return NULL;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     u = mem_zalloc(sizeof *u);
     u->up = up;
+    u->rules = rules;
+    rules->n_open++;
+    list_init(&u->by_age);
     list_init(&u->link);
     list_push_back(&up->busy, &u->link);
     wheel_timer_init(&u->timer, upstream_on_timer);
@@ -393,7 +401,8 @@ static struct upstream_conn *upstream_take_idle(struct upstream *up)
         return NULL;
     u = LIST_ITEM(first, struct upstream_conn, link);
     list_del(first);
-    upstream_count_idle(u, -1);
+    list_del(&u->by_age);
+    up->n_idle--;
     list_push_back(&up->busy, first);
     return u;
 }
@@ -403,12 +412,11 @@ struct upstream_conn *upstream_send(struct upstream *up, const struct upstream_r
     struct upstream_conn *u = r->fresh ? NULL : upstream_take_idle(up);
 
     if (u == NULL)
-        u = upstream_connect(up);
+        u = upstream_connect(up, r->rules);
     if (u == NULL)
         return NULL;
     u->ops = r->ops;
     u->arg = r->arg;
-    u->rules = r->rules;
     u->head_timeout_us = r->head_timeout_us;
     u->head_request = r->head_request;
     u->got_bytes = u->got_head = u->send_broken = false;

@@ -266,3 +266,19 @@ def test_few_descriptors(start):
     for c in clients[:-1]:
         c.close()
     assert clients[-1].answer().status == 200
+
+
+def test_idle_connections_make_room_for_needed_ones(start):
+    """40 connections to one model's pod lie idle when 40 requests for another model come: 128 descriptors are not enough for
+    both and the clients."""
+    a, b = start.pod(), start.pod()
+    router = start.router({"a": [a], "b": [b]}, nofile=128, session_boost_inflight_per_pod=100, upstream_keepalive="60s")
+    clients = [router.client() for _ in range(40)]
+    for model, pod in (("a", a), ("b", b)):
+        for c in clients:
+            c.chat(model=model)
+        held = [pod.next() for _ in clients]
+        for q in held:
+            q.reply()
+        assert [c.answer().status for c in clients] == [200] * 40
+    assert router.metrics().get("process_open_fds") < 128
