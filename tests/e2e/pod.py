@@ -178,6 +178,7 @@ class Connection(threading.Thread):
             if not self.open:
                 return
             self.open = False
+            self.wake()
             if rst:
                 reset(self.sock)
             else:
@@ -339,8 +340,14 @@ class Pod:
     # ---- called by connections ----
 
     def _on_idle(self, conn):
-        if not conn.buf:
-            readable(conn.sock)
+        # drop() wakes it: a thread inside poll or recv would keep a closed socket open, and take a request with it.
+        while not conn.buf:
+            ready = readable(conn.sock, conn._wake_r)
+            if not conn.open:
+                return False
+            if conn.sock in ready:
+                break
+            conn._wake_r.recv(4096)
         return self.close_reused is None or not self.close_reused(conn)
 
     def _new_request(self, conn, head, body, nth):
