@@ -28,7 +28,6 @@ struct model {
     int64_t closed_since_us;
     int64_t closed_us[POD_ROOM_KINDS];
     size_t queued_bytes; /* bodies of waiting requests; kept by the caller */
-    void *owner;         /* the caller's own data */
 };
 
 struct model *model_new(const char *name, const struct boostq_rules *rules);

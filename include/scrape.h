@@ -32,7 +32,5 @@ struct scrape_ops {
 struct scrape *scrape_new(struct loop *l, struct curlev *c, struct pod *pod, enum promtext_engine engine,
                           const struct scrape_rules *rules, const struct scrape_ops *ops, void *arg);
 void scrape_free(struct scrape *s);
-/* Has the first read ended, well or badly? */
-bool scrape_tried(const struct scrape *s);
 
 #endif

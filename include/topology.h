@@ -97,6 +97,5 @@ void topology_pod_idle(struct topology *t);
 /* A connect to the pod failed or worked. */
 void topology_connect_failed(struct topology *t, struct pod *p);
 void topology_connected(struct topology *t, struct pod *p);
-enum promtext_engine topology_engine(const struct topology *t, const struct pod *p);
 
 #endif

@@ -20,7 +20,6 @@ struct upstream {
     socklen_t address_bytes; /* 0 = not resolved yet */
     struct list idle;        /* front = used most recently */
     size_t n_idle;
-    struct list busy;
 };
 
 /* Shared by all; may change on reload. <= 0 = none, but for connect. */
@@ -68,7 +67,7 @@ struct upstream_conn {
     struct conn conn;
     struct upstream *up;
     struct list by_age; /* in rules->idle while idle */
-    struct list link;   /* in up->idle or up->busy */
+    struct list link;   /* in up->idle while idle */
     struct wheel_timer timer;
     const struct upstream_ops *ops; /* NULL while idle */
     void *arg;

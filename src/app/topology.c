@@ -154,14 +154,6 @@ void topology_connected(struct topology *t, struct pod *p)
         sched_refresh(t->sched);
 }
 
-enum promtext_engine topology_engine(const struct topology *t, const struct pod *p)
-{
-    for (size_t i = 0; i < t->n_pods; i++)
-        if (t->pods[i]->pod == p)
-            return t->pods[i]->engine;
-    return PROMTEXT_NONE;
-}
-
 /* ---- servers ---- */
 
 static void topology_route_pods(struct topology *t, struct topology_route *r)
@@ -337,7 +329,6 @@ static struct topology_route *topology_new_route(struct topology *t, const char 
     list_push_back(&t->alive, &r->link);
     r->model_name = mem_strdup(model_name);
     r->model = model_new(model_name, rules);
-    r->model->owner = r;
     r->model->q.on_promoted = t->on_promoted;
     r->refs = 1;
     topology_route_series(r);

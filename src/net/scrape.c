@@ -20,7 +20,7 @@ struct scrape {
     size_t page_bytes;
     struct curl_slist *headers;
     struct wheel_timer timer;
-    bool failing, tried;
+    bool failing;
     char error[CURL_ERROR_SIZE];
 };
 
@@ -108,7 +108,6 @@ static void scrape_on_done(struct curlev_job *job, CURLcode result)
     const bool was_failing = s->failing;
 
     s->failing = why != NULL;
-    s->tried = true;
     scrape_wait(s);
     if (why != NULL) {
         s->ops->failed(s->pod, why, !was_failing, s->arg);
@@ -165,9 +164,4 @@ void scrape_free(struct scrape *s)
     curlev_job_free(s->curl, &s->job);
     curl_slist_free_all(s->headers);
     mem_free(s);
-}
-
-bool scrape_tried(const struct scrape *s)
-{
-    return s->tried;
 }

@@ -53,7 +53,6 @@ struct upstream *upstream_new(struct loop *l, struct pod *pod)
     up->loop = l;
     up->pod = pod;
     list_init(&up->idle);
-    list_init(&up->busy);
     pod->upstream = up;
     return up;
 }
@@ -382,7 +381,6 @@ static struct upstream_conn *upstream_connect(struct upstream *up, struct upstre
     rules->n_open++;
     list_init(&u->by_age);
     list_init(&u->link);
-    list_push_back(&up->busy, &u->link);
     wheel_timer_init(&u->timer, upstream_on_timer);
     conn_open(&u->conn, up->loop, fd, &conn_ops, 0);
     /* Every result, success and failure alike, is reported by the first writable event. */
@@ -403,7 +401,6 @@ static struct upstream_conn *upstream_take_idle(struct upstream *up)
     list_del(first);
     list_del(&u->by_age);
     up->n_idle--;
-    list_push_back(&up->busy, first);
     return u;
 }
 
