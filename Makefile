@@ -104,6 +104,7 @@ $(BUILD)/libs.mk: Makefile | deps
 	@mkdir -p $(@D)
 	@set -eu; exec >$@.new; \
 	echo "EVENT_LIBS := $$(pkg-config --libs libevent)"; \
+	echo "TLS_LIBS := $$(pkg-config --libs libssl libcrypto)"; \
 	echo "CURL_LIBS := $$(pkg-config --libs libcurl)"; \
 	echo "CORE_LIBS := $$(pkg-config --libs libcjson inih) -lm"; \
 	echo "CJSON_LIBS := $$(pkg-config --libs libcjson) -lm"; \
@@ -148,7 +149,7 @@ $(BUILD)/obj/llhttp/%.o: /usr/share/llhttp/%.c $(BUILD)/flags $(BUILD)/libs.mk |
 
 $(router): $(router_objs) $(LLHTTP_OBJS)
 	$(call say,LINK)
-	$(Q)$(CC) $(link_flags) -o $@ $^ $(EVENT_LIBS) $(CURL_LIBS) $(CORE_LIBS)
+	$(Q)$(CC) $(link_flags) -o $@ $^ $(EVENT_LIBS) $(TLS_LIBS) $(CURL_LIBS) $(CORE_LIBS)
 
 # The simulated pod shares no code with the router.
 $(sim): $(sim_objs)

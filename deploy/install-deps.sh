@@ -4,12 +4,12 @@
 set -eu
 
 # "a|b": either will do; the first that exists is installed.
-packages='gcc libc6-dev make pkgconf|pkg-config libevent-dev libcurl4-openssl-dev|libcurl4-gnutls-dev libcjson-dev libinih-dev
+packages='gcc libc6-dev make pkgconf|pkg-config libevent-dev libssl-dev libcurl4-openssl-dev|libcurl4-gnutls-dev libcjson-dev libinih-dev
     libllhttp-dev|node-llhttp'
 case "${1:-build}" in
 build) ;;
 demo) packages="$packages python3" ;;
-test) packages="$packages python3 libcmocka-dev python3-pytest curl clang-format-14|clang-format apache2-utils wrk" ;;
+test) packages="$packages python3 libcmocka-dev python3-pytest curl openssl clang-format-14|clang-format apache2-utils wrk" ;;
 *) echo "usage: $0 build|demo|test [clang]" >&2; exit 2 ;;
 esac
 case "${2:-}" in

@@ -25,6 +25,8 @@ enum client_state {
     CLIENT_CLOSED
 };
 
+struct tls_context;
+
 enum client_loss { CLIENT_LOSS_GONE, CLIENT_LOSS_STALLED };
 
 struct client;
@@ -53,7 +55,9 @@ struct client_rules {
     uint64_t max_held_bytes; /* of all bodies in this process */
     uint64_t held_bytes;     /* now; a body that was taken gives its bytes back with client_release_held */
     int64_t header_timeout_us, body_timeout_us, idle_timeout_us, write_timeout_us; /* <= 0 = none */
-    bool closing; /* draining: no connection is kept alive */
+    bool closing;          /* draining: no connection is kept alive */
+    int64_t tls_logged_us; /* the last log line about a failed handshake */
+    size_t tls_unlogged;   /* and how many failed since */
 };
 
 struct client {
@@ -88,6 +92,13 @@ struct client {
 /* Takes over the fd. */
 struct client *client_new(struct loop *l, int fd, const struct sockaddr *from, struct client_rules *rules,
                           const struct client_ops *ops, void *arg);
+
+/* For a new one: it speaks TLS. The handshake has header_timeout_us. */
+void client_secure(struct client *c, const struct tls_context *tls);
+static inline bool client_is_secure(const struct client *c)
+{
+    return c->conn.tls != NULL;
+}
 
 /* Ownership of the body goes to the caller (mem_free), who gives its bytes back with client_release_held. */
 char *client_take_body(struct client *c, size_t *n);

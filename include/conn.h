@@ -1,5 +1,6 @@
-/* conn: one non-blocking stream socket: reads into a shared buffer, writes at once and keeps only what the
- * kernel did not take. Level-triggered; EV_WRITE is armed only after EAGAIN. It knows no protocol. */
+/* conn: one non-blocking stream socket, plain or with TLS (tls.h): reads into a shared buffer, writes at once
+ * and keeps only what the kernel did not take. Level-triggered; EV_WRITE is armed only after EAGAIN. It knows
+ * no protocol. */
 #ifndef CONN_H
 #define CONN_H
 
@@ -14,14 +15,17 @@
 #define CONN_BORROWED_MAX 6
 
 struct conn;
+struct conn_tls;
+struct tls;
 
 struct conn_ops {
     void (*readable)(struct conn *c);
     /* Everything handed over has left for the kernel (after a write that had to wait), or the write failed
      * (c->broken). */
     void (*drained)(struct conn *c);
-    /* The connect of conn_await_connect has ended; SO_ERROR tells how. May be NULL. */
-    void (*connected)(struct conn *c);
+    /* The connect of conn_await_connect, the handshake of conn_secure, or both have ended. why: NULL = well;
+     * else a text that is valid during the call. */
+    void (*connected)(struct conn *c, const char *why);
 };
 
 struct conn {
@@ -31,9 +35,10 @@ struct conn {
                         conn_peer_gone */
     bool writing;    /* EV_WRITE is armed */
     bool broken;     /* a write failed: the other side is gone */
-    bool connecting; /* the first EV_WRITE tells how the connect ended */
+    bool connecting; /* or in the handshake: the events go there */
     struct loop *loop;
     const struct conn_ops *ops;
+    struct conn_tls *tls;   /* NULL = plain */
     struct event event;     /* one for both directions: memory counts with many open streams */
     struct buf out;         /* copied bytes that wait for the kernel */
     struct iovec *borrowed; /* bytes of the owner that wait, instead of `out`; NULL while none do */
@@ -43,6 +48,11 @@ struct conn {
 
 /* Takes over the non-blocking fd. max_pending_bytes bounds what conn_writev may keep. */
 void conn_open(struct conn *c, struct loop *l, int fd, const struct conn_ops *ops, size_t max_pending_bytes);
+/* The connection speaks TLS; takes over the session. Before anything was read or written. ops->connected
+ * tells when the handshake has ended. */
+void conn_secure(struct conn *c, struct tls *session);
+/* Back to plain, to answer a client whose handshake failed because it speaks plain HTTP. */
+void conn_unsecure(struct conn *c);
 /* Closes the socket and forgets what waits; safe to call twice. reset: the other side gets RST instead of
  * FIN. */
 void conn_close(struct conn *c, bool reset);
@@ -63,6 +73,9 @@ MUST_CHECK bool conn_send_borrowed(struct conn *c, const struct iovec *iov, unsi
 void conn_await_connect(struct conn *c);
 /* Hands what waits to the kernel: after a successful connect, and when the socket takes bytes again. */
 MUST_CHECK bool conn_flush(struct conn *c);
+
+/* Our side is done (FIN); reading goes on. Nothing may be waiting. */
+void conn_end_writing(struct conn *c);
 
 size_t conn_borrowed_bytes(const struct conn *c);
 /* Bytes that wait in this process. */

@@ -2,6 +2,7 @@
 #ifndef SERVER_H
 #define SERVER_H
 
+#include "certificate.h"
 #include "client.h"
 #include "config.h"
 #include "log.h"
@@ -21,7 +22,8 @@ struct server {
     struct client_rules admin_rules;  /* metrics and debug listeners */
     struct upstream_rules upstream_rules;
     struct listener inference, metrics, debug;
-    struct list clients; /* inference connections */
+    struct certificate certificate; /* of the inference listener */
+    struct list clients;            /* inference connections */
     size_t n_clients, max_clients;
     struct list admin_clients;
     size_t n_admin_clients;

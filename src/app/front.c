@@ -171,6 +171,8 @@ void front_on_accept(struct listener *l, int fd, const struct sockaddr *from)
     struct server *s = l->arg;
     struct client *c = client_new(s->loop, fd, from, &s->client_rules, &front_client_ops, s);
 
+    if (s->certificate.context != NULL)
+        client_secure(c, s->certificate.context);
     list_push_back(&s->clients, &c->link);
     s->n_clients++;
     listen_pause(l, s->n_clients >= s->max_clients);

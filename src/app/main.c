@@ -10,6 +10,7 @@
 #include "log.h"
 #include "mem.h"
 #include "server.h"
+#include "tls.h"
 
 #define MAIN_TEXT_MAX (4 * 1024 * 1024)
 
@@ -62,6 +63,20 @@ static void main_check_access_log(const struct config *c, struct config_report *
 
     if (strcmp(output, "stdout") != 0 && strcmp(output, "stderr") != 0 && !main_can_write(output))
         config_report_add(r, true, "ACCESS_LOG_OUTPUT: cannot write %.250s: %s", output, strerror(errno));
+}
+
+static void main_check_certificate(const struct config *c, struct config_report *r)
+{
+    struct tls_context *tls;
+    char *error;
+
+    if (c->tls_cert[0] == '\0' || c->tls_key[0] == '\0')
+        return;
+    tls = tls_context_server(c->tls_cert, c->tls_key, &error);
+    if (tls == NULL)
+        config_report_add(r, true, "ROUTER_TLS_CERT, ROUTER_TLS_KEY: %s", error);
+    tls_context_free(tls);
+    mem_free(error);
 }
 
 static int main_check(const struct config_report *r)
@@ -148,6 +163,7 @@ int main(int argc, char **argv)
         break;
     case CONFIG_CHECK:
         main_check_access_log(c, &report);
+        main_check_certificate(c, &report);
         main_print_report(&report);
         status = main_check(&report);
         break;

@@ -146,7 +146,8 @@ struct request *request_new(struct server *s, struct client *c)
 /* The part of a request that is for the pods. False: refused and over. */
 bool request_take_head(struct request *r)
 {
-    const struct headers_request h = {r->client->head, slice_of(r->id), slice_of(r->client->address), "http"};
+    const struct headers_request h = {r->client->head, slice_of(r->id), slice_of(r->client->address),
+                                      client_is_secure(r->client) ? "https" : "http"};
 
     r->unsupported = request_why_unsupported(h.head);
     if (headers_request_block(&r->head, &h, &r->line_bytes))

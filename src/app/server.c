@@ -94,10 +94,14 @@ static void server_reload(struct server *s)
     struct config_report report = {0};
     enum config_action action;
     struct config *next = config_load(&s->inputs, &action, &report), *old = s->config;
+    char *error = NULL;
 
     log_sink_reopen(&s->access);
     if (report.n_fatal == 0)
         config_keep_restart_options(next, old, &report);
+    if (report.n_fatal == 0 && !certificate_reload(&s->certificate, &error))
+        config_report_add(&report, true, "%s", error);
+    mem_free(error);
     server_log_report(&report);
     if (report.n_fatal > 0) {
         log_error("reload refused: the running configuration stays in force",
@@ -264,7 +268,7 @@ static bool server_listen(struct server *s, struct listener *l, const char *what
         return false;
     }
     log_info("listening", LOG_STR("listener", what), LOG_STR("bind", bind[0] == '\0' ? "*" : bind),
-             LOG_INT("port", l->port));
+             LOG_INT("port", l->port), LOG_BOOL("tls", l == &s->inference && s->certificate.context != NULL));
     return true;
 }
 
@@ -284,6 +288,17 @@ static bool server_open_access_log(struct server *s)
     if (log_sink_open(&s->access, s->config->access_log_output, &error))
         return true;
     log_error("cannot open the access log", LOG_STR("error", error));
+    mem_free(error);
+    return false;
+}
+
+static bool server_read_certificate(struct server *s)
+{
+    char *error = NULL;
+
+    if (certificate_start(&s->certificate, s->loop, s->config->tls_cert, s->config->tls_key, &error))
+        return true;
+    log_error("cannot start", LOG_STR("error", error));
     mem_free(error);
     return false;
 }
@@ -324,6 +339,8 @@ bool server_start(struct server *s, const struct config_inputs *in, struct confi
                   LOG_STR("error", "the event loop, libcurl or the resolver could not be set up"));
         return false;
     }
+    if (!server_read_certificate(s))
+        return false;
     metrics_set(metrics_series(METRIC_PROCESS_START_TIME, NULL), (double)clock_wall_us() / (double)US_PER_S);
     topology_init(&s->topology, s->loop, s->curl, s->discover, &s->sched);
     s->topology.on_promoted = request_promoted;
@@ -352,6 +369,7 @@ void server_free(struct server *s)
         server_close_clients(&s->admin_clients);
         loop_timer_cancel(s->loop, &s->drain_timer);
         loop_timer_cancel(s->loop, &s->log_timer);
+        certificate_free(&s->certificate);
         /* A start that failed half-way has not made all of them. */
         if (s->topology.loop != NULL)
             topology_free(&s->topology);

@@ -422,6 +422,14 @@ static void check_ports(const struct config *c, struct config_report *report)
     }
 }
 
+static void check_tls(const struct config *c, struct config_report *report)
+{
+    if ((c->tls_cert[0] == '\0') != (c->tls_key[0] == '\0'))
+        config_report_add(report, true, "%s is set and %s is not: TLS needs both",
+                          c->tls_cert[0] == '\0' ? "ROUTER_TLS_KEY" : "ROUTER_TLS_CERT",
+                          c->tls_cert[0] == '\0' ? "ROUTER_TLS_CERT" : "ROUTER_TLS_KEY");
+}
+
 static void check_use(const struct config *c, struct config_report *report)
 {
     if (c->n_routes == 0)
@@ -445,6 +453,7 @@ static void finish(struct config *c, struct config_report *report)
 {
     check_strategies(c, report);
     check_ports(c, report);
+    check_tls(c, report);
     split_headers(c);
     config_routes_add_backends(c, slice_of(c->backends), report);
     config_routes_resolve(c, c->file, report);

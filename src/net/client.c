@@ -6,7 +6,10 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include "log.h"
 #include "mem.h"
+#include "metrics.h"
+#include "tls.h"
 
 #define CLIENT_LINGER_US  (2 * US_PER_S)
 #define CLIENT_BODY_FIRST (4 * 1024)
@@ -70,6 +73,24 @@ static void client_watch_writing(struct client *c)
     client_arm(c, c->rules->write_timeout_us / 4 + 1);
 }
 
+/* Anybody can fail a handshake as often as he likes: one line a second says so. */
+static void client_tls_failed(struct client *c, const char *kind, const char *why)
+{
+    struct client_rules *r = c->rules;
+    const int64_t now_us = loop_now_us(c->conn.loop);
+
+    metrics_inc(METRIC_TLS_FAILURES, kind);
+    if (r->tls_logged_us != 0 && now_us - r->tls_logged_us < US_PER_S) {
+        r->tls_unlogged++;
+    } else {
+        log_warn("a TLS handshake failed", LOG_STR("peer", c->address), LOG_STR("reason", kind),
+                 LOG_STR("error", why), LOG_INT("not_logged", r->tls_unlogged));
+        r->tls_logged_us = now_us;
+        r->tls_unlogged = 0;
+    }
+    client_close(c);
+}
+
 static void client_on_timer(struct wheel_timer *t)
 {
     struct client *c = CONTAINER_OF(t, struct client, timer);
@@ -89,6 +110,10 @@ static void client_on_timer(struct wheel_timer *t)
         client_check_stall(c);
         break;
     case CLIENT_IDLE:
+        if (c->conn.connecting) {
+            client_tls_failed(c, "timeout", "the handshake was not complete within CLIENT_HEADER_TIMEOUT");
+            break;
+        }
         if (conn_pending(&c->conn) > 0) {
             client_check_stall(c);
             break;
@@ -379,6 +404,29 @@ static void client_on_readable(struct conn *conn)
         client_lost(c, CLIENT_LOSS_GONE);
 }
 
+/* A browser or a probe that was given http:// gets an answer that it can show. */
+static void client_refuse_plain(struct client *c)
+{
+    conn_unsecure(&c->conn);
+    c->conn.broken = false;
+    client_start_head(c);
+    client_refuse(c, OUTCOME_BAD_HTTP, "this port speaks TLS: the URL must begin with https://");
+}
+
+static void client_on_secured(struct conn *conn, const char *why)
+{
+    struct client *c = CONTAINER_OF(conn, struct client, conn);
+
+    if (why == NULL) {
+        client_arm(c, c->rules->idle_timeout_us);
+        conn_want_read(conn, true);
+    } else if (strcmp(tls_failure()->kind, "plain_http") == 0) {
+        client_refuse_plain(c);
+    } else {
+        client_tls_failed(c, tls_failure()->kind, why);
+    }
+}
+
 /* ---- answering ---- */
 
 bool client_may_keep(const struct client *c, enum http1_framing framing)
@@ -485,7 +533,7 @@ static void client_say_goodbye(struct client *c)
     }
     c->state = CLIENT_LINGER;
     buf_free(&c->in);
-    shutdown(c->conn.fd, SHUT_WR);
+    conn_end_writing(&c->conn);
     conn_want_read(&c->conn, true);
     client_arm(c, CLIENT_LINGER_US);
 }
@@ -557,7 +605,7 @@ void client_close_idle(struct client *c)
 struct client *client_new(struct loop *l, int fd, const struct sockaddr *from, struct client_rules *rules,
                           const struct client_ops *ops, void *arg)
 {
-    static const struct conn_ops conn_ops = {client_on_readable, client_on_drained, NULL};
+    static const struct conn_ops conn_ops = {client_on_readable, client_on_drained, client_on_secured};
     struct client *c = mem_zalloc(sizeof *c);
     int one = 1;
 
@@ -574,4 +622,10 @@ struct client *client_new(struct loop *l, int fd, const struct sockaddr *from, s
     conn_want_read(&c->conn, true);
     client_arm(c, rules->idle_timeout_us);
     return c;
+}
+
+void client_secure(struct client *c, const struct tls_context *tls)
+{
+    conn_secure(&c->conn, tls_accept(tls, c->conn.fd));
+    client_arm(c, c->rules->header_timeout_us);
 }

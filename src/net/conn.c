@@ -8,19 +8,36 @@
 #include <unistd.h>
 
 #include "mem.h"
+#include "tls.h"
+
+/* Records taken of a reader that keeps up, before others have their turn. */
+#define CONN_TLS_BURST 16
+
+/* What a connection has besides when it speaks TLS. */
+struct conn_tls {
+    struct tls *session;
+    struct event again;    /* next turn: bytes wait inside the session, and the socket is silent about them */
+    bool read_wants_write; /* reading goes on when the socket takes bytes */
+    bool write_wants_read; /* writing goes on after something was read */
+};
+
+static void conn_go_on_connecting(struct conn *c);
+static short conn_tls_event(struct conn *c, short what);
 
 static void conn_on_event(evutil_socket_t fd, short what, void *arg)
 {
     struct conn *c = arg;
 
     (void)fd;
+    if (c->connecting) {
+        conn_go_on_connecting(c);
+        return;
+    }
+    if (c->tls != NULL)
+        what = conn_tls_event(c, what);
     if ((what & EV_WRITE) && c->writing) {
-        if (c->connecting) {
-            c->connecting = false;
-            c->ops->connected(c);
-        } else if (!conn_flush(c) || !c->writing) {
+        if (!conn_flush(c) || conn_pending(c) == 0)
             c->ops->drained(c);
-        }
     }
     /* The owner may have closed the connection, or lost interest, in the call above. */
     if ((what & EV_READ) && (c->reading || c->watching))
@@ -61,6 +78,122 @@ void conn_open(struct conn *c, struct loop *l, int fd, const struct conn_ops *op
     buf_init(&c->out, max_pending_bytes);
 }
 
+/* ---- TLS ---- */
+
+static void conn_on_again(evutil_socket_t fd, short what, void *arg)
+{
+    struct conn *c = arg;
+
+    (void)fd, (void)what;
+    if (c->reading)
+        c->ops->readable(c);
+}
+
+/* A timer of zero: in the next turn, so that one fast sender cannot hold this one. */
+static void conn_read_again(struct conn *c)
+{
+    static const struct timeval now = {0, 0};
+
+    if (c->reading && tls_has_more(c->tls->session))
+        event_add(&c->tls->again, &now);
+}
+
+void conn_secure(struct conn *c, struct tls *session)
+{
+    c->tls = mem_zalloc(sizeof *c->tls);
+    c->tls->session = session;
+    event_assign(&c->tls->again, c->loop->base, -1, 0, conn_on_again, c);
+    c->connecting = true;
+}
+
+static void conn_drop_tls(struct conn *c, bool goodbye)
+{
+    if (c->tls == NULL)
+        return;
+    if (goodbye)
+        tls_end_writing(c->tls->session);
+    event_del(&c->tls->again);
+    tls_free(c->tls->session);
+    mem_free(c->tls);
+    c->tls = NULL;
+}
+
+void conn_unsecure(struct conn *c)
+{
+    conn_drop_tls(c, false);
+}
+
+/* Whatever the session waits for is what the event waits for. */
+static const char *conn_handshake(struct conn *c)
+{
+    const int step = tls_handshake(c->tls->session);
+
+    if (step == TLS_FAILED)
+        return tls_failure()->text;
+    conn_want(c, step != TLS_WANT_WRITE, false, step == TLS_WANT_WRITE);
+    c->connecting = step != 1;
+    return NULL;
+}
+
+static short conn_tls_event(struct conn *c, short what)
+{
+    struct conn_tls *t = c->tls;
+
+    if ((what & EV_WRITE) && t->read_wants_write) {
+        t->read_wants_write = false;
+        what |= EV_READ;
+        if (conn_pending(c) == 0) {
+            conn_want_write(c, false);
+            what = (short)(what & ~EV_WRITE);
+        }
+    }
+    if ((what & EV_READ) && t->write_wants_read) {
+        t->write_wants_read = false;
+        conn_want_write(c, true);
+    }
+    return what;
+}
+
+static ssize_t conn_tls_read(struct conn *c, void *p, size_t n_bytes)
+{
+    const ssize_t n = tls_read(c->tls->session, p, n_bytes);
+
+    if (n == TLS_WANT_WRITE) {
+        c->tls->read_wants_write = true;
+        conn_want_write(c, true);
+        return TLS_WANT_READ;
+    }
+    conn_read_again(c);
+    return n;
+}
+
+/* ---- life ---- */
+
+static const char *conn_connect_error(const struct conn *c)
+{
+    int error = 0;
+    socklen_t n = sizeof error;
+
+    if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &n) < 0)
+        error = errno;
+    return error != 0 ? strerror(error) : NULL;
+}
+
+/* A connect has ended, or the handshake goes on. */
+static void conn_go_on_connecting(struct conn *c)
+{
+    /* A handshake on a socket whose connect failed fails with the same error. */
+    const char *why = c->tls != NULL ? conn_handshake(c) : conn_connect_error(c);
+
+    if (why == NULL && c->tls != NULL && c->connecting)
+        return;
+    c->connecting = false;
+    c->broken = why != NULL;
+    c->ops->connected(c, why);
+    if (c->tls != NULL)
+        conn_read_again(c); /* what came with the end of the handshake */
+}
+
 static void conn_drop_borrowed(struct conn *c)
 {
     mem_free(c->borrowed);
@@ -75,6 +208,7 @@ void conn_close(struct conn *c, bool reset)
     if (c->fd < 0)
         return;
     conn_want(c, false, false, false);
+    conn_drop_tls(c, !reset && !c->broken);
     if (reset)
         setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
     close(c->fd);
@@ -86,8 +220,11 @@ void conn_close(struct conn *c, bool reset)
 
 void conn_want_read(struct conn *c, bool on)
 {
-    if (c->fd >= 0)
-        conn_want(c, on, false, c->writing);
+    if (c->fd < 0)
+        return;
+    conn_want(c, on, false, c->writing);
+    if (c->tls != NULL)
+        conn_read_again(c);
 }
 
 void conn_watch(struct conn *c)
@@ -99,6 +236,8 @@ ssize_t conn_read(struct conn *c, void *p, size_t n_bytes)
 {
     ssize_t n;
 
+    if (c->tls != NULL)
+        return conn_tls_read(c, p, n_bytes);
     do
         n = read(c->fd, p, n_bytes);
     while (n < 0 && errno == EINTR);
@@ -107,12 +246,42 @@ ssize_t conn_read(struct conn *c, void *p, size_t n_bytes)
     return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : -2;
 }
 
+static void conn_advance(struct conn *c, struct iovec *iov, unsigned *first, unsigned n, ssize_t took)
+{
+    c->sent_bytes += (uint64_t)took;
+    while (*first < n && (size_t)took >= iov[*first].iov_len)
+        took -= (ssize_t)iov[(*first)++].iov_len;
+    if (*first < n) {
+        iov[*first].iov_base = (char *)iov[*first].iov_base + took;
+        iov[*first].iov_len -= (size_t)took;
+    }
+}
+
+static bool conn_tls_push(struct conn *c, struct iovec *iov, unsigned *first, unsigned n)
+{
+    for (unsigned records = 0; *first < n && records < CONN_TLS_BURST; records++) {
+        const ssize_t took = tls_writev(c->tls->session, iov + *first, n - *first);
+
+        if (took == TLS_FAILED) {
+            c->broken = true;
+            return false;
+        }
+        c->tls->write_wants_read = took == TLS_WANT_READ;
+        if (took < 0)
+            return true;
+        conn_advance(c, iov, first, n, took);
+    }
+    return true;
+}
+
 /* Advances iov by what the kernel takes now. False: the other side is gone. */
 static bool conn_push(struct conn *c, struct iovec *iov, unsigned *first, unsigned n)
 {
     const struct msghdr msg = {.msg_iov = iov + *first, .msg_iovlen = n - *first};
     ssize_t took;
 
+    if (c->tls != NULL)
+        return conn_tls_push(c, iov, first, n);
     do
         took = sendmsg(c->fd, &msg, MSG_NOSIGNAL);
     while (took < 0 && errno == EINTR);
@@ -122,14 +291,8 @@ static bool conn_push(struct conn *c, struct iovec *iov, unsigned *first, unsign
         c->broken = true;
         return false;
     }
-    c->sent_bytes += (uint64_t)took;
-    while (*first < n && (size_t)took >= iov[*first].iov_len)
-        took -= (ssize_t)iov[(*first)++].iov_len;
     /* A short write means a full send queue: asking again would only return EAGAIN. */
-    if (*first < n) {
-        iov[*first].iov_base = (char *)iov[*first].iov_base + took;
-        iov[*first].iov_len -= (size_t)took;
-    }
+    conn_advance(c, iov, first, n, took);
     return true;
 }
 
@@ -196,11 +359,19 @@ bool conn_flush(struct conn *c)
         goto fail;
     if (c->borrowed_first == c->borrowed_n)
         conn_drop_borrowed(c);
-    conn_want_write(c, c->out.len > 0 || c->borrowed_n > 0);
+    conn_want_write(c,
+                    (c->out.len > 0 || c->borrowed_n > 0) && (c->tls == NULL || !c->tls->write_wants_read));
     return true;
 fail:
     conn_want_write(c, false);
     return false;
+}
+
+void conn_end_writing(struct conn *c)
+{
+    if (c->tls != NULL)
+        tls_end_writing(c->tls->session);
+    shutdown(c->fd, SHUT_WR);
 }
 
 size_t conn_borrowed_bytes(const struct conn *c)

@@ -325,16 +325,14 @@ static void upstream_sent_failed(struct upstream_conn *u)
     u->send_broken = true;
 }
 
-static void upstream_on_connected(struct conn *conn)
+static void upstream_on_connected(struct conn *conn, const char *why)
 {
     struct upstream_conn *u = CONTAINER_OF(conn, struct upstream_conn, conn);
-    int error = u->connect_error;
-    socklen_t n = sizeof error;
 
-    if (error == 0 && getsockopt(u->conn.fd, SOL_SOCKET, SO_ERROR, &error, &n) < 0)
-        error = errno;
-    if (error != 0) {
-        upstream_fail(u, UPSTREAM_CONNECT, strerror(error));
+    if (u->connect_error != 0)
+        why = strerror(u->connect_error);
+    if (why != NULL) {
+        upstream_fail(u, UPSTREAM_CONNECT, why);
         return;
     }
     upstream_arm(u, u->head_timeout_us);

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import socket
+import ssl
 import struct
 import time
 
@@ -70,7 +71,7 @@ class Response:
 class Client:
     """One connection to the router."""
 
-    def __init__(self, port, host="127.0.0.1", rcvbuf=None, timeout=None):
+    def __init__(self, port, host="127.0.0.1", rcvbuf=None, timeout=None, tls=None):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.sock = socket.socket(family, socket.SOCK_STREAM)
         if rcvbuf:
@@ -78,6 +79,8 @@ class Client:
         self.sock.settimeout(DEADLINE if timeout is None else timeout)
         self.sock.connect((host, port))
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls:  # an ssl.SSLContext; an end without close_notify counts as a reset
+            self.sock = tls.wrap_socket(self.sock, server_hostname=host, suppress_ragged_eofs=False)
         self.buf = b""
         self.eof = False
         self.method = "GET"
@@ -135,7 +138,7 @@ class Client:
         """One read from the socket. False at EOF."""
         try:
             data = self.sock.recv(262144)
-        except ConnectionResetError:
+        except (ConnectionResetError, ssl.SSLEOFError):
             self.eof = True
             raise Cut("connection reset", self.buf) from None
         if not data:

@@ -67,7 +67,7 @@ class Router:
     """A running router. Options are environment names in lower case: Router(session_boost_timeout="1s")."""
 
     def __init__(self, backends=None, ini=None, args=(), boost=True, env=None, tmp_path=None, wait=True, nofile=None, read_stdout=True,
-                 **options):
+                 tls=None, **options):
         settings = {"ROUTER_BIND": "127.0.0.1", "ACCESS_LOG_FORMAT": "json", "METRICS_SCRAPE_INTERVAL": "50ms"}
         if boost:
             settings["ENABLE_SESSION_BOOST"] = "true"
@@ -84,6 +84,7 @@ class Router:
             self.write_ini(ini)
             command += ["--config", self.ini]
         self.clients = []
+        self.tls = tls  # an ssl.SSLContext: the inference port speaks TLS
         self.idle_check = True
         self.stopped = False
         if nofile:
@@ -130,12 +131,12 @@ class Router:
     # ---- asking ----
 
     def client(self, **options):
-        c = Client(self.port, **options)
+        c = Client(self.port, **{"tls": self.tls, **options})
         self.clients.append(c)
         return c
 
     def get(self, path, port="inference", method="GET"):
-        c = Client(self.ports[port])
+        c = Client(self.ports[port], tls=self.tls if port == "inference" else None)
         try:
             c.request(method, path, headers=[("Connection", "close")])
             raw = c.wait_closed()
