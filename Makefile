@@ -21,6 +21,7 @@ variant  := $(is_clang)$(if $(SAN),$(if $(is_clang),-)san)
 BUILD    ?= build$(if $(variant),/$(variant))
 
 Q := $(if $(V),,@)
+comma := ,
 say = $(if $(V),,@echo '  $(1)' '$(patsubst $(CURDIR)/%,%,$@)')
 
 # ---- flags ----
@@ -99,6 +100,9 @@ ifneq ($(filter-out clean help deps deps-demo deps-test format,$(or $(MAKECMDGOA
 include $(BUILD)/libs.mk
 endif
 
+# mimalloc replaces malloc in the router: glibc keeps seven pieces of a size at hand, and 64 requests that come in one
+# turn want 64. Sanitizers bring an allocator of their own.
+#
 # libllhttp where it is packaged as a library; else Debian's C sources, compiled here with the strict parser.
 $(BUILD)/libs.mk: Makefile | deps
 	@mkdir -p $(@D)
@@ -108,6 +112,7 @@ $(BUILD)/libs.mk: Makefile | deps
 	echo "CURL_LIBS := $$(pkg-config --libs libcurl)"; \
 	echo "CORE_LIBS := $$(pkg-config --libs libcjson inih) -lm"; \
 	echo "CJSON_LIBS := $$(pkg-config --libs libcjson) -lm"; \
+	echo "MALLOC_LIBS := $(if $(SAN),,-Wl$(comma)--push-state$(comma)--no-as-needed -lmimalloc -Wl$(comma)--pop-state)"; \
 	if pkg-config --exists libllhttp; then \
 	    echo "LLHTTP_FLAGS := $$(pkg-config --cflags libllhttp)"; \
 	    echo "CORE_LIBS += $$(pkg-config --libs libllhttp)"; \
@@ -149,7 +154,7 @@ $(BUILD)/obj/llhttp/%.o: /usr/share/llhttp/%.c $(BUILD)/flags $(BUILD)/libs.mk |
 
 $(router): $(router_objs) $(LLHTTP_OBJS)
 	$(call say,LINK)
-	$(Q)$(CC) $(link_flags) -o $@ $^ $(EVENT_LIBS) $(TLS_LIBS) $(CURL_LIBS) $(CORE_LIBS)
+	$(Q)$(CC) $(link_flags) -o $@ $^ $(MALLOC_LIBS) $(EVENT_LIBS) $(TLS_LIBS) $(CURL_LIBS) $(CORE_LIBS)
 
 # The simulated pod shares no code with the router.
 $(sim): $(sim_objs)

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
-#include <malloc.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -124,14 +123,6 @@ static bool main_hold_standard_fds(void)
     return true;
 }
 
-/* Request bodies come and go all the time: giving their pages back after each would cost a page fault per 4
- * KiB of the next one. Larger blocks still go back to the system when they are freed. */
-static void main_keep_some_memory(void)
-{
-    mallopt(M_MMAP_THRESHOLD, 1024 * 1024);
-    mallopt(M_TRIM_THRESHOLD, 8 * 1024 * 1024);
-}
-
 int main(int argc, char **argv)
 {
     const struct config_inputs in = {argc, argv, environ};
@@ -142,7 +133,6 @@ int main(int argc, char **argv)
 
     if (!main_hold_standard_fds())
         return 1; /* nowhere to say why */
-    main_keep_some_memory();
     c = config_load(&in, &action, &report);
     switch (action) {
     case CONFIG_HELP:
