@@ -17,31 +17,39 @@ enum request_state {
     REQUEST_STATES
 };
 
+/* What is needed only until the answer begins: the place in the queue and the bytes for the pod. A stream may
+ * go on for minutes after that, and there are many of them. */
+struct request_outgoing {
+    struct admit_item admit;
+    struct request *request;
+    struct buf head; /* request head for pods, without Host and Content-Length; see headers_request_block */
+    size_t line_bytes;
+    char *body;
+    size_t model_at, model_n; /* where the model's value stands in the body */
+    char *model;              /* a copy of what goes to the pod instead, or NULL */
+    const char *unsupported;  /* why such a request is refused, or NULL */
+};
+
 struct request {
     struct loop_grave grave;
-    struct list link; /* in server->requests */
     struct server *server;
     struct client *client; /* NULL once it is gone */
     enum request_state state;
-    struct admit_item admit;        /* its place in the queue */
+    struct request_outgoing *out;   /* NULL before its head is taken, and when the answer has begun */
     struct topology_route *route;   /* one reference; NULL until the model is known */
     struct pod *pod;                /* one reference and one slot, or NULL */
     struct upstream_conn *upstream; /* while a pod works on it */
 
     /* What the client sent. */
-    char *text; /* holds the next three and the session id */
-    const char *id, *method, *target;
-    char *model_name;        /* that no route has; else NULL */
-    bool head_only;          /* HEAD */
-    const char *unsupported; /* why such a request is refused, or NULL */
-    unsigned minor;
-    struct buf head; /* request head for pods, without Host and Content-Length; see headers_request_block */
-    size_t line_bytes;
-    char *body;
     size_t body_n;
-    size_t sent_n;            /* body_n of what was sent */
-    size_t model_at, model_n; /* where the model's value stands in the body */
-    char *pod_fields;         /* Host and Content-Length for the current pod */
+    char *model_name; /* that no route has; else NULL */
+    bool head_only;   /* HEAD */
+    unsigned minor;
+
+    /* Its rank when it left the queue. */
+    bool boosted;
+    unsigned overtaken;
+    uint64_t warm_pod_id;
 
     /* What came of it. */
     enum outcome outcome;
@@ -59,7 +67,34 @@ struct request {
 
     int64_t received_us, body_us, queued_us, admitted_us, sent_us, head_us, first_byte_us,
         end_us; /* 0 = not reached */
+
+    /* Lengths of what stands in text one after another; see the functions below. */
+    uint32_t id_n, method_n, target_n, session_n;
+    char text[];
 };
+
+static inline struct slice request_id(const struct request *r)
+{
+    return (struct slice){r->text, r->id_n};
+}
+/* Empty, as are the next two, when no request line came. */
+static inline struct slice request_method(const struct request *r)
+{
+    return (struct slice){r->text + r->id_n, r->method_n};
+}
+static inline struct slice request_target(const struct request *r)
+{
+    return (struct slice){r->text + r->id_n + r->method_n, r->target_n};
+}
+/* Empty: of no session. */
+static inline struct slice request_session(const struct request *r)
+{
+    return (struct slice){r->text + r->id_n + r->method_n + r->target_n, r->session_n};
+}
+static inline struct request *request_of(const struct boostq_item *item)
+{
+    return CONTAINER_OF(item, const struct request_outgoing, admit.queue)->request;
+}
 
 /* client_ops of the inference listener use these. */
 

@@ -27,7 +27,6 @@ struct server {
     size_t n_clients, max_clients;
     struct list admin_clients;
     size_t n_admin_clients;
-    struct list requests; /* all that have not ended */
     size_t n_requests;
     struct log_sink access;
     struct buf answer_head; /* scratch, filled and used within one call */

@@ -134,13 +134,13 @@ struct dump_queue {
 static void dump_waiting(const struct boostq_item *q, void *arg)
 {
     struct dump_queue *d = arg;
-    const struct request *r = CONTAINER_OF(q, struct request, admit.queue);
+    const struct request *r = request_of(q);
     cJSON *item;
 
     if (d->n++ >= DUMP_MAX_ITEMS)
         return;
     item = cJSON_CreateObject();
-    dump_text(item, "requestID", slice_of(r->id));
+    dump_text(item, "requestID", request_id(r));
     dump_text(item, "session", q->session);
     cJSON_AddBoolToObject(item, "boosted", q->boosted);
     cJSON_AddBoolToObject(item, "forced", q->forced);
@@ -174,18 +174,20 @@ static void dump_requests(struct server *s, cJSON *list)
 {
     int n = 0;
 
-    LIST_EACH(it, &s->requests)
+    LIST_EACH(it, &s->clients)
     {
-        const struct request *r = LIST_ITEM(it, struct request, link);
+        const struct request *r = LIST_ITEM(it, struct client, link)->request;
         cJSON *item;
 
+        if (r == NULL)
+            continue;
         if (n++ >= DUMP_MAX_ITEMS)
             return;
         item = cJSON_CreateObject();
-        dump_text(item, "requestID", slice_of(r->id));
+        dump_text(item, "requestID", request_id(r));
         cJSON_AddStringToObject(item, "state", request_state_name(r->state));
         dump_text(item, "model", slice_of(r->route != NULL ? r->route->model_name : ""));
-        dump_text(item, "session", r->admit.queue.session);
+        dump_text(item, "session", request_session(r));
         dump_text(item, "pod", slice_of(r->pod != NULL ? r->pod->name : ""));
         cJSON_AddNumberToObject(item, "ageMs", dump_ms(loop_now_us(s->loop) - r->received_us));
         cJSON_AddNumberToObject(item, "attempts", r->attempts);

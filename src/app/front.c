@@ -77,7 +77,7 @@ static void front_models(struct request *r)
     qsort(names, t->n_routes, sizeof *names, front_compare_names);
     buf_init(&body, FRONT_MODEL_LIST_MAX);
     if (openai_model_list(&body, names, t->n_routes)) {
-        const struct reply reply = {200,  "application/json", buf_slice(&body), slice_of(r->id),
+        const struct reply reply = {200,  "application/json", buf_slice(&body), request_id(r),
                                     NULL, r->head_only};
 
         r->status = 200;
@@ -117,8 +117,8 @@ static bool front_on_head(struct client *c)
 
 static bool front_wants_models(const struct request *r)
 {
-    return slice_eq(headers_path(slice_of(r->target)), SLICE("/v1/models")) &&
-           (strcmp(r->method, "GET") == 0 || r->head_only);
+    return slice_eq(headers_path(request_target(r)), SLICE("/v1/models")) &&
+           (r->head_only || slice_eq(request_method(r), SLICE("GET")));
 }
 
 static void front_on_request(struct client *c)

@@ -12,12 +12,10 @@
 
 void report_queue_event(const struct request *r, const char *event)
 {
-    const struct boostq_item *q = &r->admit.queue;
-
-    if (q->session.n == 0 || !r->server->config->enable_session_boost)
+    if (r->session_n == 0 || !r->server->config->enable_session_boost)
         return;
-    log_info(event, LOG_STR("req", r->id), LOG_STR("model", r->route->model_name),
-             LOG_SLICE("session", q->session), LOG_BOOL("boosted", q->boosted),
+    log_info(event, LOG_SLICE("req", request_id(r)), LOG_STR("model", r->route->model_name),
+             LOG_SLICE("session", request_session(r)), LOG_BOOL("boosted", r->out->admit.queue.boosted),
              LOG_INT("queue_len", boostq_len(&r->route->model->q)),
              LOG_MS("wait_ms", loop_now_us(r->server->loop) - r->queued_us),
              LOG_STR("pod", r->pod != NULL ? r->pod->name : NULL));
@@ -85,7 +83,7 @@ static struct topology_series report_series(const struct request *r, const char 
 
 static struct topology_series report_find_series(const struct request *r)
 {
-    const char *path = report_path_label(headers_path(slice_of(r->target)));
+    const char *path = report_path_label(headers_path(request_target(r)));
     struct topology_route *route = r->route;
     struct topology_series found;
 
@@ -111,8 +109,7 @@ static void report_count(const struct request *r)
         return;
     metrics_observe(s.prefill, report_seconds(r->first_byte_us - r->sent_us));
     metrics_observe(s.decode, report_seconds(r->end_us - r->first_byte_us));
-    metrics_observe(r->route->ttft[r->admit.queue.boosted],
-                    report_seconds(r->first_byte_us - r->received_us));
+    metrics_observe(r->route->ttft[r->boosted], report_seconds(r->first_byte_us - r->received_us));
 }
 
 /* ---- the access log ---- */
@@ -150,14 +147,14 @@ static void report_fill_entry(const struct request *r, struct accesslog_entry *e
 
     *e = (struct accesslog_entry){
         .wall_us = clock_wall_us() - (clock_mono_us() - r->received_us),
-        .method = slice_of(r->method),
-        .path = headers_path(slice_of(r->target)),
+        .method = request_method(r),
+        .path = headers_path(request_target(r)),
         .protocol = r->minor == 0 ? SLICE("HTTP/1.0") : SLICE("HTTP/1.1"),
         .status = r->status != 0 ? r->status : outcome_info(r->outcome)->status,
         .error_type = failed ? outcome_info(r->outcome)->name : NULL,
         .error_message = slice_of(failed ? request_message(r) : NULL),
         .model_name = slice_of(route != NULL ? route->model_name : r->model_name),
-        .request_id = slice_of(r->id),
+        .request_id = request_id(r),
         .upstream_status = r->upstream_status,
         .upstream_attempts = r->attempts,
         .error_origin = report_origin(r),
@@ -169,10 +166,10 @@ static void report_fill_entry(const struct request *r, struct accesslog_entry *e
                         ? -1
                         : report_span_us(r->queued_us, r->admitted_us != 0 ? r->admitted_us : r->end_us),
         .ttft_us = r->first_byte_us == 0 ? -1 : r->first_byte_us - r->received_us,
-        .session = r->admit.queue.session,
+        .session = request_session(r),
         .has_queue = r->queued_us != 0 && r->server->config->enable_session_boost,
-        .boosted = r->admit.queue.boosted,
-        .overtaken = r->admit.queue.overtaken,
+        .boosted = r->boosted,
+        .overtaken = r->overtaken,
         .closed_by = r->closed_by,
         .closed_phase = r->closed_by != NULL ? request_state_name(r->closed_in) : NULL,
     };
@@ -197,7 +194,7 @@ static void report_access_log(struct request *r)
     struct accesslog_entry e;
 
     /* No request line, no access log line. */
-    if (!r->server->config->access_log_enabled || r->target[0] == '\0')
+    if (!r->server->config->access_log_enabled || r->target_n == 0)
         return;
     report_fill_entry(r, &e);
     if (report_put_line(sink, r->server->config->access_log_format, &e))

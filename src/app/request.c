@@ -46,8 +46,9 @@ static bool request_may(enum request_state from, enum request_state to)
 static void request_enter(struct request *r, enum request_state to)
 {
     if (!request_may(r->state, to)) {
-        log_error("internal error: a request made a move that is not allowed", LOG_STR("req", r->id),
-                  LOG_STR("from", request_state_name(r->state)), LOG_STR("to", request_state_name(to)));
+        log_error("internal error: a request made a move that is not allowed",
+                  LOG_SLICE("req", request_id(r)), LOG_STR("from", request_state_name(r->state)),
+                  LOG_STR("to", request_state_name(to)));
         abort();
     }
     r->state = to;
@@ -62,7 +63,7 @@ static int64_t request_now(const struct request *r)
 
 void request_promoted(struct boostq_item *item, void *arg)
 {
-    const struct request *r = CONTAINER_OF(item, struct request, admit.queue);
+    const struct request *r = request_of(item);
 
     (void)arg;
     report_queue_event(r, "session boost: promoted while waiting");
@@ -71,7 +72,7 @@ void request_promoted(struct boostq_item *item, void *arg)
 /* ---- beginning ---- */
 
 /* SESSION_BOOST_HEADER is a list: the first header with a value counts. */
-static struct slice request_session(const struct config *c, const struct http1_head *head)
+static struct slice request_find_session(const struct config *c, const struct http1_head *head)
 {
     for (size_t i = 0; i < c->n_session_headers; i++) {
         const struct slice value = http1_find_name(head, slice_of(c->session_headers[i]));
@@ -96,61 +97,63 @@ static const char *request_why_unsupported(const struct http1_head *head)
     return NULL;
 }
 
-/* Copies s, terminated, to *at and moves *at behind it. */
-static const char *request_put_text(char **at, struct slice s)
+/* Copies s to *at and moves *at behind it. */
+static uint32_t request_put_text(char **at, struct slice s)
 {
-    char *text = *at;
-
     if (s.n > 0)
-        memcpy(text, s.p, s.n);
-    text[s.n] = '\0';
-    *at += s.n + 1;
-    return text;
+        memcpy(*at, s.p, s.n);
+    *at += s.n;
+    return (uint32_t)s.n;
 }
 
 /* head: as far as it was read; NULL when nothing of it is known. */
-static void request_copy_head(struct request *r, const struct http1_head *head)
+static struct request *request_from_head(const struct config *c, const struct http1_head *head)
 {
     const struct slice none = {NULL, 0};
     const bool line = head != NULL && head->target_n > 0;
     const struct slice method = line ? http1_method(head) : none, target = line ? http1_target(head) : none;
-    const struct slice session = line ? request_session(r->server->config, head) : none;
+    const struct slice session = line ? request_find_session(c, head) : none;
     char id[HEADERS_REQUEST_ID_MAX + 1], *at;
     const size_t id_n = headers_request_id(line ? http1_find(head, HEADER_X_REQUEST_ID) : none, id);
+    struct request *r = mem_alloc(sizeof *r + id_n + method.n + target.n + session.n);
 
-    at = r->text = mem_alloc(id_n + method.n + target.n + session.n + 4);
-    r->id = request_put_text(&at, (struct slice){id, id_n});
-    r->method = request_put_text(&at, method);
-    r->target = request_put_text(&at, target);
-    r->admit.queue.session = (struct slice){request_put_text(&at, session), session.n};
+    memset(r, 0, sizeof *r);
+    at = r->text;
+    r->id_n = request_put_text(&at, (struct slice){id, id_n});
+    r->method_n = request_put_text(&at, method);
+    r->target_n = request_put_text(&at, target);
+    r->session_n = request_put_text(&at, session);
     r->minor = line ? head->minor : 1;
-    r->head_only = strcmp(r->method, "HEAD") == 0;
+    r->head_only = slice_eq(method, SLICE("HEAD"));
+    return r;
 }
 
 struct request *request_new(struct server *s, struct client *c)
 {
-    struct request *r = mem_zalloc(sizeof *r);
+    struct request *r = request_from_head(s->config, c->head);
 
     r->server = s;
     r->client = c;
     c->request = r;
     r->received_us = c->first_byte_us;
-    list_init(&r->link);
-    list_push_back(&s->requests, &r->link);
     s->n_requests++;
-    buf_init(&r->head, (size_t)s->config->max_header_bytes + REQUEST_HEAD_EXTRA);
-    request_copy_head(r, c->head);
     return r;
 }
 
 /* The part of a request that is for the pods. False: refused and over. */
 bool request_take_head(struct request *r)
 {
-    const struct headers_request h = {r->client->head, slice_of(r->id), slice_of(r->client->address),
+    const struct headers_request h = {r->client->head, request_id(r), slice_of(r->client->address),
                                       client_is_secure(r->client) ? "https" : "http"};
+    struct request_outgoing *o = r->out = mem_zalloc(sizeof *o);
 
-    r->unsupported = request_why_unsupported(h.head);
-    if (headers_request_block(&r->head, &h, &r->line_bytes))
+    o->request = r;
+    o->admit.queue.session = request_session(r);
+    o->unsupported = request_why_unsupported(h.head);
+    buf_init(&o->head, (size_t)r->server->config->max_header_bytes + REQUEST_HEAD_EXTRA);
+    /* With the room that request_parts needs behind it. */
+    if (buf_reserve(&o->head, h.head->bytes + HEADERS_EXTRA_BYTES + HEADERS_POD_FIELDS_MAX) != NULL &&
+        headers_request_block(&o->head, &h, &o->line_bytes))
         return true;
     request_finish(r, OUTCOME_HEAD_TOO_LARGE,
                    "the request head with the router's own fields is over MAX_HEADER_BYTES");
@@ -167,7 +170,7 @@ static bool request_find_model(struct request *r)
         [OPENAI_BAD_MODEL] = "\"model\" must be a string that is not blank",
     };
     struct openai_body found;
-    const enum openai_verdict v = openai_inspect((struct slice){r->body, r->body_n}, &found);
+    const enum openai_verdict v = openai_inspect((struct slice){r->out->body, r->body_n}, &found);
 
     if (v == OPENAI_NOT_JSON || v == OPENAI_NOT_OBJECT) {
         request_finish(r, OUTCOME_BAD_JSON, texts[v] != NULL ? texts[v] : found.error);
@@ -177,8 +180,8 @@ static bool request_find_model(struct request *r)
         request_finish(r, OUTCOME_NO_MODEL, found.error != NULL ? found.error : texts[v]);
         return false;
     }
-    r->model_at = (size_t)(found.model_raw.p - r->body);
-    r->model_n = found.model_raw.n;
+    r->out->model_at = (size_t)(found.model_raw.p - r->out->body);
+    r->out->model_n = found.model_raw.n;
     r->route = topology_find(&r->server->topology, (struct slice){found.model, found.model_n});
     if (r->route == NULL) {
         r->model_name = mem_dup_slice((struct slice){found.model, found.model_n});
@@ -205,16 +208,16 @@ static void request_enqueue(struct request *r)
     request_enter(r, REQUEST_QUEUED);
     r->queued_us = request_now(r);
     m->queued_bytes += r->body_n;
-    sched_enqueue(&r->server->sched, m, &r->admit);
+    sched_enqueue(&r->server->sched, m, &r->out->admit);
     report_queue_event(r, "session boost: queued");
 }
 
 void request_ready(struct request *r)
 {
     r->body_us = request_now(r);
-    r->body = client_take_body(r->client, &r->body_n);
-    if (r->unsupported != NULL)
-        request_finish(r, OUTCOME_UNSUPPORTED, r->unsupported);
+    r->out->body = client_take_body(r->client, &r->body_n);
+    if (r->out->unsupported != NULL)
+        request_finish(r, OUTCOME_UNSUPPORTED, r->out->unsupported);
     else if (r->body_n == 0)
         request_finish(r, OUTCOME_BAD_JSON, "the request has no body: send a JSON object with a \"model\"");
     else if (request_find_model(r))
@@ -231,9 +234,13 @@ static void request_take_pod(struct request *r, struct pod *pod)
 
 static void request_left_queue(struct request *r)
 {
+    const struct boostq_item *item = &r->out->admit.queue;
     struct topology_route *route = r->route;
     const int64_t wait_us = request_now(r) - r->queued_us;
 
+    r->boosted = item->boosted;
+    r->overtaken = item->overtaken;
+    r->warm_pod_id = item->warm_pod_id;
     route->model->queued_bytes -= r->body_n;
     route->recent_wait_us += (wait_us - route->recent_wait_us) / 8;
     if (r->server->config->enable_session_boost)
@@ -242,7 +249,7 @@ static void request_left_queue(struct request *r)
 
 static void request_on_admitted(struct admit_item *item, struct pod *pod)
 {
-    struct request *r = CONTAINER_OF(item, struct request, admit);
+    struct request *r = request_of(&item->queue);
 
     request_left_queue(r);
     request_take_pod(r, pod);
@@ -256,7 +263,7 @@ static void request_on_admitted(struct admit_item *item, struct pod *pod)
 
 static void request_on_expired(struct admit_item *item)
 {
-    struct request *r = CONTAINER_OF(item, struct request, admit);
+    struct request *r = request_of(&item->queue);
 
     request_left_queue(r);
     report_queue_event(r, "session boost: timed out in the queue");
@@ -265,7 +272,7 @@ static void request_on_expired(struct admit_item *item)
 
 static void request_on_vanished(struct admit_item *item)
 {
-    struct request *r = CONTAINER_OF(item, struct request, admit);
+    struct request *r = request_of(&item->queue);
 
     request_left_queue(r);
     report_queue_event(r, "session boost: abandoned, its model was removed");
@@ -296,12 +303,12 @@ static void request_next_pod(struct request *r, const char *why)
     struct pod *failed = pod_ref(r->pod), *next = NULL;
     enum admit_retry retry;
 
-    log_warn("cannot connect to a pod", LOG_STR("req", r->id), LOG_STR("model", r->route->model_name),
-             LOG_STR("pod", failed->name), LOG_STR("state", request_state_name(r->state)),
-             LOG_STR("error", why));
+    log_warn("cannot connect to a pod", LOG_SLICE("req", request_id(r)),
+             LOG_STR("model", r->route->model_name), LOG_STR("pod", failed->name),
+             LOG_STR("state", request_state_name(r->state)), LOG_STR("error", why));
     topology_connect_failed(&r->server->topology, failed);
     request_give_back_slot(r);
-    retry = sched_retry(&r->server->sched, r->route->model, &r->admit, failed, &next);
+    retry = sched_retry(&r->server->sched, r->route->model, &r->out->admit, failed, &next);
     pod_unref(failed);
     switch (retry) {
     case ADMIT_RETRY_NOW:
@@ -325,28 +332,28 @@ static void request_next_pod(struct request *r, const char *why)
  * value replaced where the pods know it by another name. Returns how many. */
 static unsigned request_parts(struct request *r, struct iovec iov[CONN_BORROWED_MAX])
 {
+    struct request_outgoing *o = r->out;
     const char *value = r->route->upstream_value;
-    const struct slice head = buf_slice(&r->head);
-    const size_t value_n = value != NULL ? strlen(value) : 0, after = r->model_at + r->model_n;
-    const size_t length = value != NULL ? r->body_n - r->model_n + value_n : r->body_n;
-    char *base = (char *)(uintptr_t)head.p;
-    size_t fields_n;
+    const struct slice head = buf_slice(&o->head);
+    const size_t value_n = value != NULL ? strlen(value) : 0, after = o->model_at + o->model_n;
+    const size_t length = value != NULL ? r->body_n - o->model_n + value_n : r->body_n;
+    char *base = (char *)(uintptr_t)head.p,
+         *pod_fields = base + head.n; /* there is room: request_take_head */
 
-    /* Anew for each attempt: a reload in between may have brought a longer value. */
-    r->pod_fields = mem_realloc(r->pod_fields, HEADERS_POD_FIELDS_MAX + value_n);
-    fields_n = headers_pod_fields(r->pod_fields, slice_of(r->pod->name), (int64_t)length);
-    iov[0] = (struct iovec){base, r->line_bytes};
-    iov[1] = (struct iovec){r->pod_fields, fields_n};
-    iov[2] = (struct iovec){base + r->line_bytes, head.n - r->line_bytes};
+    iov[0] = (struct iovec){base, o->line_bytes};
+    iov[1] =
+        (struct iovec){pod_fields, headers_pod_fields(pod_fields, slice_of(r->pod->name), (int64_t)length)};
+    iov[2] = (struct iovec){base + o->line_bytes, head.n - o->line_bytes};
     if (value == NULL) {
-        iov[3] = (struct iovec){r->body, r->body_n};
+        iov[3] = (struct iovec){o->body, r->body_n};
         return 4;
     }
-    /* A copy: a reload may replace the route's value while this is being sent. */
-    memcpy(r->pod_fields + HEADERS_POD_FIELDS_MAX, value, value_n);
-    iov[3] = (struct iovec){r->body, r->model_at};
-    iov[4] = (struct iovec){r->pod_fields + HEADERS_POD_FIELDS_MAX, value_n};
-    iov[5] = (struct iovec){r->body + after, r->body_n - after};
+    /* A copy, anew for each attempt: a reload may replace the route's value at any time. */
+    mem_free(o->model);
+    o->model = mem_strdup(value);
+    iov[3] = (struct iovec){o->body, o->model_at};
+    iov[4] = (struct iovec){o->model, value_n};
+    iov[5] = (struct iovec){o->body + after, r->body_n - after};
     return 6;
 }
 
@@ -367,15 +374,18 @@ static void request_on_sent(void *arg)
         request_enter(r, REQUEST_HEAD);
 }
 
-static void request_drop_sent(struct request *r)
+static void request_drop_outgoing(struct request *r)
 {
-    buf_free(&r->head);
-    mem_free(r->body);
-    mem_free(r->pod_fields);
+    struct request_outgoing *o = r->out;
+
+    if (o == NULL)
+        return;
+    r->out = NULL;
     client_release_held(&r->server->client_rules, r->body_n);
-    r->body = r->pod_fields = NULL;
-    r->sent_n = r->body_n;
-    r->body_n = 0;
+    buf_free(&o->head);
+    mem_free(o->body);
+    mem_free(o->model);
+    mem_free(o);
 }
 
 /* ---- the answer ---- */
@@ -403,7 +413,7 @@ static bool request_answer_head(struct request *r, const struct http1_head *head
     const bool keep = client_may_keep(r->client, framing);
     const struct headers_response h = {
         .head = head,
-        .request_id = slice_of(r->id),
+        .request_id = request_id(r),
         .client_minor = r->minor,
         .keep_alive = keep,
         .framing = framing,
@@ -423,13 +433,11 @@ static bool request_is_whole(const struct request *r)
 
 static void request_learn(struct request *r)
 {
-    const uint64_t warm_pod_id = r->admit.queue.warm_pod_id;
-
     if (r->first_byte_us == 0)
         return;
-    model_learn(r->route->model, &(struct worth_turn){.body_bytes = r->sent_n,
-                                                      .has_warm_pod = warm_pod_id != 0,
-                                                      .on_warm_pod = warm_pod_id == r->pod->id,
+    model_learn(r->route->model, &(struct worth_turn){.body_bytes = r->body_n,
+                                                      .has_warm_pod = r->warm_pod_id != 0,
+                                                      .on_warm_pod = r->warm_pod_id == r->pod->id,
                                                       .first_us = r->first_byte_us - r->sent_us,
                                                       .held_us = request_now(r) - r->sent_us});
 }
@@ -438,10 +446,10 @@ static void request_learn(struct request *r)
  * and before the slot is given back. */
 static void request_mark(struct request *r)
 {
-    if (r->status < 200 || r->status > 299 || r->client->conn.broken || r->admit.queue.session.n == 0)
+    if (r->status < 200 || r->status > 299 || r->client->conn.broken || r->session_n == 0)
         return;
     request_learn(r);
-    boostq_mark(&r->route->model->q, r->admit.queue.session, r->pod->id, request_now(r));
+    boostq_mark(&r->route->model->q, request_session(r), r->pod->id, request_now(r));
     sched_kick(&r->server->sched);
 }
 
@@ -515,10 +523,10 @@ static void request_on_data(void *arg, const struct upstream_data *d)
             request_finish(r, OUTCOME_POD_PROTOCOL, "the head of the pod's answer is too large");
             return;
         }
-        /* Nothing can be sent again from here, so what was sent need not be kept. */
-        if (d->end || conn_pending(&r->upstream->conn) == 0)
-            request_drop_sent(r);
     }
+    /* Nothing can be sent again from here, so what was sent need not be kept. */
+    if (r->out != NULL && (d->end || conn_pending(&r->upstream->conn) == 0))
+        request_drop_outgoing(r);
     request_relay(r, d, buf_slice(head));
 }
 
@@ -551,9 +559,9 @@ static void request_on_failed(void *arg, enum upstream_failure f, const char *wh
         metrics_inc(METRIC_STALE_RETRIES, r->pod->name);
         request_start_attempt(r, true);
     } else {
-        log_warn("a pod failed a request", LOG_STR("req", r->id), LOG_STR("model", r->route->model_name),
-                 LOG_STR("pod", r->pod->name), LOG_STR("state", request_state_name(r->state)),
-                 LOG_STR("error", why));
+        log_warn("a pod failed a request", LOG_SLICE("req", request_id(r)),
+                 LOG_STR("model", r->route->model_name), LOG_STR("pod", r->pod->name),
+                 LOG_STR("state", request_state_name(r->state)), LOG_STR("error", why));
         request_finish(r, request_failure_outcome(f), NULL);
     }
 }
@@ -639,7 +647,7 @@ static bool request_answer_error(struct request *r)
     ok = openai_error(&body, slice_of(request_message(r)), info->type, info->name);
     r->status = info->status;
     ok = ok && reply_send(r->client, &(struct reply){info->status, "application/json", buf_slice(&body),
-                                                     slice_of(r->id), extra, r->head_only});
+                                                     request_id(r), extra, r->head_only});
     buf_free(&body);
     return ok;
 }
@@ -685,7 +693,6 @@ static void request_free(struct loop_grave *g)
 {
     struct request *r = CONTAINER_OF(g, struct request, grave);
 
-    mem_free(r->text);
     mem_free(r->model_name);
     mem_free(r);
 }
@@ -720,8 +727,8 @@ static void request_note_closer(struct request *r)
 /* Out of the queue, off the pod. */
 static void request_let_go(struct request *r)
 {
-    if (r->state == REQUEST_QUEUED && r->admit.queue.where != BOOSTQ_OUT) {
-        sched_cancel(&r->server->sched, r->route->model, &r->admit);
+    if (r->state == REQUEST_QUEUED && r->out->admit.queue.where != BOOSTQ_OUT) {
+        sched_cancel(&r->server->sched, r->route->model, &r->out->admit);
         request_left_queue(r);
         report_queue_event(r, r->outcome == OUTCOME_SHUTDOWN ? "session boost: abandoned, the router stops"
                                                              : "session boost: abandoned, the client left");
@@ -745,15 +752,14 @@ void request_finish(struct request *r, enum outcome o, const char *why)
     request_note_closer(r);
     clean = request_answer(r);
     request_let_go(r);
+    request_drop_outgoing(r);
     report_finished(r);
     request_enter(r, REQUEST_DONE);
     request_give_back_slot(r);
-    request_drop_sent(r);
     if (r->route != NULL) {
         metrics_add(r->route->active_downstream, -1);
         topology_unref(&s->topology, r->route);
     }
-    list_del(&r->link);
     s->n_requests--;
     r->client = NULL;
     loop_bury(s->loop, &r->grave, request_free);

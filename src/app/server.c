@@ -133,8 +133,13 @@ static void server_stop(struct server *s)
 static void server_cut(struct server *s)
 {
     s->cut = s->n_requests;
-    LIST_EACH_SAFE(it, &s->requests)
-    request_finish(LIST_ITEM(it, struct request, link), OUTCOME_SHUTDOWN, NULL);
+    LIST_EACH_SAFE(it, &s->clients)
+    {
+        const struct client *c = LIST_ITEM(it, struct client, link);
+
+        if (c->request != NULL)
+            request_finish(c->request, OUTCOME_SHUTDOWN, NULL);
+    }
     if (s->cut > 0)
         log_warn("drain ended with requests left; they were cut", LOG_INT("requests_cut", s->cut));
     server_stop(s);
@@ -323,7 +328,6 @@ bool server_start(struct server *s, const struct config_inputs *in, struct confi
     s->config = c;
     list_init(&s->clients);
     list_init(&s->admin_clients);
-    list_init(&s->requests);
     list_init(&s->upstream_rules.idle);
     buf_init(&s->answer_head, SERVER_SCRATCH_MAX);
     wheel_timer_init(&s->drain_timer, server_on_drain_timer);
