@@ -110,7 +110,7 @@ $(BUILD)/libs.mk: Makefile | deps
 	echo "EVENT_LIBS := $$(pkg-config --libs libevent)"; \
 	echo "TLS_LIBS := $$(pkg-config --libs libssl libcrypto)"; \
 	echo "CURL_LIBS := $$(pkg-config --libs libcurl)"; \
-	echo "CORE_LIBS := $$(pkg-config --libs libcjson inih) -lm"; \
+	echo "CORE_LIBS := $$(pkg-config --libs libcjson inih yaml-0.1) -lm"; \
 	echo "CJSON_LIBS := $$(pkg-config --libs libcjson) -lm"; \
 	echo "MALLOC_LIBS := $(if $(SAN),,-Wl$(comma)--push-state$(comma)--no-as-needed -lmimalloc -Wl$(comma)--pop-state)"; \
 	if pkg-config --exists libllhttp; then \

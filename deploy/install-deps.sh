@@ -5,7 +5,7 @@ set -eu
 
 # "a|b": either will do; the first that exists is installed.
 packages='gcc libc6-dev make pkgconf|pkg-config libevent-dev libssl-dev libcurl4-openssl-dev|libcurl4-gnutls-dev libcjson-dev libinih-dev
-    libmimalloc-dev libllhttp-dev|node-llhttp'
+    libyaml-dev libmimalloc-dev libllhttp-dev|node-llhttp'
 case "${1:-build}" in
 build) ;;
 demo) packages="$packages python3" ;;

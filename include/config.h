@@ -17,12 +17,14 @@ enum config_option {
     CONFIG_OPTION_COUNT
 };
 
-/* [model-server NAME], or one MODEL= part of ROUTER_BACKENDS. Exactly one of pods and dns is given. */
+/* [model-server NAME], or one MODEL= part of ROUTER_BACKENDS. Exactly one of pods, dns and service is given.
+ */
 struct config_server {
     char *name;
     char **pods; /* authorities: "host:port", "1.2.3.4:port", "[v6]:port"; checked */
     size_t n_pods;
-    char *dns; /* "host:port" or NULL: every address of the name is a pod */
+    char *dns;     /* "host:port" or NULL: every address of the name is a pod */
+    char *service; /* "[namespace/]name[:port]" of a Kubernetes Service, or NULL; checked */
     enum promtext_engine engine;
     char *model;        /* the name the pods use; NULL = the public one, bodies untouched */
     int64_t timeout_us; /* to the answer's head; 0 = UPSTREAM_HEADER_TIMEOUT */

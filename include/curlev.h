@@ -1,5 +1,5 @@
-/* curlev: libcurl's multi interface on the loop, for small requests of our own (pods' metrics). Proxied bytes
- * never come here. */
+/* curlev: libcurl's multi interface on the loop, for requests of our own (pods' metrics, the Kubernetes API).
+ * Proxied bytes never come here. */
 #ifndef CURLEV_H
 #define CURLEV_H
 
@@ -26,6 +26,8 @@ MUST_CHECK bool curlev_job_init(struct curlev_job *job,
                                 void (*done)(struct curlev_job *job, CURLcode result));
 /* The caller has set URL, limits and callbacks on job->easy. `done` is called later. */
 void curlev_start(struct curlev *c, struct curlev_job *job);
+/* Ends a running job without `done`. Not from one of libcurl's callbacks. */
+void curlev_stop(struct curlev *c, struct curlev_job *job);
 /* Ends a running job without `done`; frees the handle. */
 void curlev_job_free(struct curlev *c, struct curlev_job *job);
 

@@ -41,6 +41,7 @@ struct pod {
     int64_t *held_until_us;    /* grace windows, oldest first: a ring of held_cap */
     size_t held_first, held_n, held_cap;
     struct upstream *upstream; /* its connections; set by the network layer */
+    uint64_t mark;             /* scratch of model_set_pods */
 };
 
 struct pod *pod_new(struct slice name);

@@ -5,6 +5,7 @@
 #include "certificate.h"
 #include "client.h"
 #include "config.h"
+#include "kubeapi.h"
 #include "log.h"
 #include "sched.h"
 #include "topology.h"
@@ -14,6 +15,8 @@ struct server {
     struct loop *loop;
     struct curlev *curl;
     struct discover *discover;
+    struct discover_rules discover_rules;
+    struct kubeapi *api; /* NULL = nothing comes from Kubernetes */
     struct config_inputs inputs;
     struct config *config;
     struct sched sched;
@@ -31,7 +34,10 @@ struct server {
     struct log_sink access;
     struct buf answer_head; /* scratch, filled and used within one call */
     struct event *signals[3];
-    struct wheel_timer log_timer;   /* comes back while a slow reader leaves log lines waiting */
+    struct wheel_timer log_timer; /* comes back while a slow reader leaves log lines waiting */
+    int64_t started_us, longest_turn_us;
+    struct metrics_series *turns;
+    bool was_ready;                 /* once ready, only a drain ends it */
     bool draining;                  /* SIGTERM: not ready */
     int64_t drain_us;               /* when it began */
     struct wheel_timer drain_timer; /* end of the delay, then of the timeout */
@@ -47,7 +53,7 @@ void server_run(struct server *s);
 void server_free(struct server *s);
 
 /* Has a first discovery been made, and is nobody draining? */
-bool server_ready(const struct server *s);
+bool server_ready(struct server *s);
 /* A request or a connection ended: a drain may be over. */
 void server_check_idle(struct server *s);
 /* Logs each problem of a report as a warning or an error. */

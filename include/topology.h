@@ -5,6 +5,7 @@
 
 #include "config.h"
 #include "discover.h"
+#include "htab.h"
 #include "metrics.h"
 #include "model.h"
 #include "outcome.h"
@@ -54,6 +55,9 @@ struct topology_route {
 };
 
 struct topology_pod {
+    struct htab_node by_name; /* in topology.pods_by_name */
+    char *uid;                /* "" = not known */
+    bool replaced;            /* another pod has its address now; it finishes what it runs */
     struct pod *pod;
     struct scrape *scrape;
     enum promtext_engine engine;
@@ -73,6 +77,7 @@ struct topology {
     struct list alive;          /* every route that is not freed yet, removed ones too */
     struct topology_pod **pods; /* also those that leave and still run requests */
     size_t n_pods;
+    struct htab pods_by_name;
     struct loop_task reap;
     bool ending; /* topology_free: what goes now goes without a word */
     void (*on_promoted)(struct boostq_item *item, void *arg); /* given to each queue; may be NULL */

@@ -60,6 +60,8 @@ static void collect_pod(const struct server *s, const struct topology_pod *t, in
     const struct slice name = slice_of(p->name);
     const bool seen = p->numbers.at_us != 0;
 
+    if (t->replaced)
+        return;
     collect_set(METRIC_POD_INFLIGHT, name, p->in_flight);
     collect_set(METRIC_POD_WAITING, name, seen ? p->numbers.waiting : (double)NAN);
     collect_set(METRIC_POD_RUNNING, name, seen ? p->numbers.running : (double)NAN);
@@ -124,6 +126,8 @@ void collect_metrics(struct server *s)
     metrics_set(metrics_series(METRIC_QUEUED_BYTES, NULL), (double)s->client_rules.held_bytes);
     metrics_set(metrics_series(METRIC_DOWNSTREAM_CONNECTIONS, NULL), (double)s->n_clients);
     metrics_set(metrics_series(METRIC_DRAINING, NULL), s->draining);
+    metrics_set(metrics_series(METRIC_LOOP_TURN_LONGEST, NULL),
+                (double)s->longest_turn_us / (double)US_PER_S);
     collect_set(METRIC_LOG_DROPPED, SLICE("router"), (double)log_sink()->dropped);
     collect_set(METRIC_LOG_DROPPED, SLICE("access"), (double)s->access.dropped);
     collect_set(METRIC_BUILD_INFO, SLICE(CONFIG_VERSION_TEXT), 1);

@@ -2,6 +2,7 @@
 #include "server.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 
 #include "admin.h"
@@ -80,11 +81,55 @@ static void server_set_rules(struct server *s)
     s->admin_rules = *r;
     s->admin_rules.held_bytes = 0;
     s->admin_rules.closing = false;
+    s->discover_rules = (struct discover_rules){c->dns_ttl_min_us, c->dns_ttl_max_us};
     u->connect_timeout_us = c->upstream_connect_timeout_us;
     u->body_timeout_us = c->upstream_body_timeout_us;
     u->keepalive_us = c->upstream_keepalive_us;
     u->max_head_bytes = (size_t)c->max_header_bytes;
     server_share_fds(s);
+}
+
+/* ---- the Kubernetes API ---- */
+
+static bool server_needs_api(const struct config *c)
+{
+    for (size_t i = 0; i < c->n_servers; i++)
+        if (c->servers[i].service != NULL)
+            return true;
+    return false;
+}
+
+/* False: the configuration needs it and it cannot be reached in principle; *error, freed by the caller. */
+static bool server_open_api(struct server *s, const struct config *c, char **error)
+{
+    const struct kubeapi_options o = {.kubeconfig = c->kubeconfig,
+                                      .account_dir = c->kubernetes_account,
+                                      .host = getenv("KUBERNETES_SERVICE_HOST"),
+                                      .port = getenv("KUBERNETES_SERVICE_PORT"),
+                                      .insecure = c->kubernetes_insecure,
+                                      .watch_us = c->kubernetes_watch_timeout_us};
+
+    if (s->api != NULL || !server_needs_api(c))
+        return true;
+    s->api = kubeapi_new(s->loop, s->curl, &o, error);
+    if (s->api == NULL)
+        return false;
+    discover_use_api(s->discover, s->api);
+    log_info("Kubernetes API", LOG_STR("server", kubeapi_server(s->api)),
+             LOG_STR("namespace", kubeapi_namespace(s->api)));
+    if (kubeapi_is_insecure(s->api))
+        log_warn("the certificate of the Kubernetes API server is not verified",
+                 LOG_STR("server", kubeapi_server(s->api)));
+    return true;
+}
+
+static void server_check_api(struct server *s, const struct config *c, struct config_report *report)
+{
+    char *error = NULL;
+
+    if (!server_open_api(s, c, &error))
+        config_report_add(report, true, "Kubernetes API: %s", error);
+    mem_free(error);
 }
 
 /* ---- reload ---- */
@@ -99,6 +144,8 @@ static void server_reload(struct server *s)
     log_sink_reopen(&s->access);
     if (report.n_fatal == 0)
         config_keep_restart_options(next, old, &report);
+    if (report.n_fatal == 0)
+        server_check_api(s, next, &report);
     if (report.n_fatal == 0 && !certificate_reload(&s->certificate, &error))
         config_report_add(&report, true, "%s", error);
     mem_free(error);
@@ -208,9 +255,13 @@ static void server_drain(struct server *s)
         server_end_delay(s);
 }
 
-bool server_ready(const struct server *s)
+bool server_ready(struct server *s)
 {
-    return !s->draining && topology_ready(&s->topology);
+    const int64_t limit_us = s->config->sync_timeout_us;
+
+    s->was_ready = s->was_ready || topology_ready(&s->topology) ||
+                   (limit_us > 0 && loop_now_us(s->loop) - s->started_us >= limit_us);
+    return !s->draining && s->was_ready;
 }
 
 /* ---- signals and the end of a turn ---- */
@@ -247,6 +298,15 @@ static void server_on_log_timer(struct wheel_timer *t)
     (void)t; /* the turn it causes ends with a flush */
 }
 
+static void server_measure_turn(struct server *s)
+{
+    const int64_t us = s->loop->now_us != 0 ? clock_mono_us() - s->loop->now_us : 0;
+
+    metrics_observe(s->turns, (double)us / (double)US_PER_S);
+    if (us > s->longest_turn_us)
+        s->longest_turn_us = us;
+}
+
 static void server_on_turn_end(void *arg)
 {
     struct server *s = arg;
@@ -255,6 +315,7 @@ static void server_on_turn_end(void *arg)
     log_sink_flush(&s->access);
     if ((log_sink()->pending.len > 0 || s->access.pending.len > 0) && !wheel_pending(&s->log_timer))
         loop_timer_set(s->loop, &s->log_timer, loop_now_us(s->loop) + SERVER_LOG_RETRY_US);
+    server_measure_turn(s);
 }
 
 /* ---- start ---- */
@@ -316,13 +377,17 @@ static bool server_make_parts(struct server *s)
     s->loop->on_turn_end = server_on_turn_end;
     s->loop->on_turn_end_arg = s;
     s->curl = curlev_new(s->loop);
-    s->discover = discover_new(s->loop);
+    s->discover = discover_new(s->loop, s->config->resolv_conf, &s->discover_rules);
+    s->turns = metrics_series(METRIC_LOOP_TURN, NULL);
+    s->started_us = loop_now_us(s->loop);
     return s->curl != NULL && s->discover != NULL && sched_init(&s->sched, s->loop, &request_sched_ops) &&
            server_watch_signals(s);
 }
 
 bool server_start(struct server *s, const struct config_inputs *in, struct config *c)
 {
+    char *error = NULL;
+
     memset(s, 0, sizeof *s);
     s->inputs = *in;
     s->config = c;
@@ -341,6 +406,11 @@ bool server_start(struct server *s, const struct config_inputs *in, struct confi
     if (!server_make_parts(s)) {
         log_error("cannot start",
                   LOG_STR("error", "the event loop, libcurl or the resolver could not be set up"));
+        return false;
+    }
+    if (!server_open_api(s, c, &error)) {
+        log_error("cannot start", LOG_STR("error", error), LOG_STR("needs", "the Kubernetes API"));
+        mem_free(error);
         return false;
     }
     if (!server_read_certificate(s))
@@ -383,6 +453,7 @@ void server_free(struct server *s)
             if (s->signals[i] != NULL)
                 event_free(s->signals[i]);
         discover_free(s->discover);
+        kubeapi_free(s->api);
         curlev_free(s->curl);
         loop_free(s->loop);
     }

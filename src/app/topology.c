@@ -34,23 +34,50 @@ static void topology_on_scrape_recovered(struct pod *pod, void *arg)
 static const struct scrape_ops topology_scrape_ops = {topology_on_fresh, topology_on_scrape_failed,
                                                       topology_on_scrape_recovered};
 
-static struct topology_pod *topology_find_pod(const struct topology *t, const char *name)
+static bool topology_pod_has_name(const struct htab_node *node, const void *key)
 {
-    for (size_t i = 0; i < t->n_pods; i++)
-        if (strcmp(t->pods[i]->pod->name, name) == 0)
-            return t->pods[i];
-    return NULL;
+    const struct topology_pod *p = CONTAINER_OF(node, const struct topology_pod, by_name);
+
+    return !p->replaced && strcmp(p->pod->name, key) == 0;
 }
 
-static struct topology_pod *topology_add_pod(struct topology *t, const char *name)
+static struct topology_pod *topology_find_pod(const struct topology *t, const char *name)
+{
+    struct htab_node *node =
+        htab_find(&t->pods_by_name, htab_hash(slice_of(name)), topology_pod_has_name, name);
+
+    return node != NULL ? CONTAINER_OF(node, struct topology_pod, by_name) : NULL;
+}
+
+static struct topology_pod *topology_add_pod(struct topology *t, const struct discover_endpoint *e)
 {
     struct topology_pod *p = mem_zalloc(sizeof *p);
 
-    p->pod = pod_new(slice_of(name));
+    p->uid = mem_strdup(e->uid);
+    p->pod = pod_new(slice_of(e->name));
     upstream_new(t->loop, p->pod);
-    t->pods = mem_array(t->pods, t->n_pods + 1, sizeof(struct topology_pod *));
+    if ((t->n_pods & (t->n_pods - 1)) == 0)
+        t->pods = mem_array(t->pods, t->n_pods == 0 ? 1 : 2 * t->n_pods, sizeof(struct topology_pod *));
     t->pods[t->n_pods++] = p;
+    htab_add(&t->pods_by_name, &p->by_name, htab_hash(slice_of(e->name)));
     return p;
+}
+
+/* The pod at the endpoint's address, unless another one was there before: that one keeps its count and
+ * sessions to itself. Who does not know uids, as a list of addresses, means whatever pod is there. */
+static struct topology_pod *topology_pod_at(struct topology *t, const struct discover_endpoint *e)
+{
+    struct topology_pod *p = topology_find_pod(t, e->name);
+
+    if (p == NULL || e->uid[0] == '\0' || strcmp(p->uid, e->uid) == 0)
+        return p;
+    if (p->uid[0] == '\0') {
+        mem_free(p->uid);
+        p->uid = mem_strdup(e->uid);
+        return p;
+    }
+    p->replaced = true;
+    return NULL;
 }
 
 static void topology_start_scrape(struct topology *t, struct topology_pod *p, enum promtext_engine engine)
@@ -70,10 +97,10 @@ static void topology_start_scrape(struct topology *t, struct topology_pod *p, en
 static struct topology_pod *topology_use_pod(struct topology *t, const struct discover_endpoint *e,
                                              enum promtext_engine engine)
 {
-    struct topology_pod *p = topology_find_pod(t, e->name);
+    struct topology_pod *p = topology_pod_at(t, e);
 
     if (p == NULL)
-        p = topology_add_pod(t, e->name);
+        p = topology_add_pod(t, e);
     if (p->users++ == 0) {
         p->pod->leaving = false;
         log_info("pod in use", LOG_STR("pod", e->name));
@@ -97,7 +124,7 @@ static void topology_drop_pod(struct topology *t, struct topology_pod *p)
     loop_defer(t->loop, &t->reap);
 }
 
-static void topology_free_pod(struct topology_pod *p)
+static void topology_free_pod(struct topology *t, struct topology_pod *p)
 {
     static const enum metric per_pod[] = {
         METRIC_POD_INFLIGHT,       METRIC_POD_WAITING,   METRIC_POD_RUNNING,
@@ -105,11 +132,13 @@ static void topology_free_pod(struct topology_pod *p)
         METRIC_POD_SCRAPES_FAILED, METRIC_STALE_RETRIES, METRIC_CONNECT_FAILURES};
     const struct slice label = slice_of(p->pod->name);
 
-    for (size_t i = 0; i < ARRAY_LEN(per_pod); i++)
+    htab_remove(&t->pods_by_name, &p->by_name);
+    for (size_t i = 0; i < ARRAY_LEN(per_pod) && !p->replaced; i++)
         metrics_drop(per_pod[i], &label);
     scrape_free(p->scrape);
     upstream_free(p->pod->upstream);
     pod_unref(p->pod);
+    mem_free(p->uid);
     mem_free(p);
 }
 
@@ -123,7 +152,7 @@ static void topology_on_reap(struct loop_task *task)
         struct topology_pod *p = t->pods[i];
 
         if (p->users == 0 && p->pod->refs == 1)
-            topology_free_pod(p);
+            topology_free_pod(t, p);
         else
             t->pods[kept++] = p;
     }
@@ -187,11 +216,15 @@ static void topology_on_endpoints(const struct discover_endpoint *endpoints, siz
     sched_kick(t->sched);
 }
 
+static bool topology_same_text(const char *a, const char *b)
+{
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
 static bool topology_same_places(const struct config_server *a, const struct config_server *b)
 {
-    if (a->n_pods != b->n_pods || (a->dns == NULL) != (b->dns == NULL))
-        return false;
-    if (a->dns != NULL && strcmp(a->dns, b->dns) != 0)
+    if (a->n_pods != b->n_pods || !topology_same_text(a->dns, b->dns) ||
+        !topology_same_text(a->service, b->service))
         return false;
     for (size_t i = 0; i < a->n_pods; i++)
         if (strcmp(a->pods[i], b->pods[i]) != 0)
@@ -201,7 +234,8 @@ static bool topology_same_places(const struct config_server *a, const struct con
 
 static void topology_discover(struct topology_server *s)
 {
-    const struct discover_spec spec = {s->name, s->spec->pods, s->spec->n_pods, s->spec->dns};
+    const struct discover_spec spec = {s->name, s->spec->pods, s->spec->n_pods, s->spec->dns,
+                                       s->spec->service};
     struct discover_source *old = s->source;
 
     s->source = discover_add(s->topology->discover, &spec, topology_on_endpoints, s);
@@ -477,6 +511,7 @@ void topology_init(struct topology *t, struct loop *l, struct curlev *c, struct 
     t->discover = d;
     t->sched = s;
     list_init(&t->alive);
+    htab_init(&t->pods_by_name, 0);
     loop_task_init(&t->reap, topology_on_reap);
 }
 
@@ -513,6 +548,7 @@ void topology_free(struct topology *t)
     mem_free(t->routes);
     mem_free(t->servers);
     mem_free(t->pods);
+    htab_free(&t->pods_by_name);
 }
 
 bool topology_ready(const struct topology *t)

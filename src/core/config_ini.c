@@ -11,6 +11,7 @@
 #include "config_option.h"
 #include "config_routes.h"
 #include "duration.h"
+#include "kubeslices.h"
 #include "mem.h"
 #include "nearest.h"
 
@@ -19,10 +20,11 @@
 enum section { SECTION_NONE, SECTION_ROUTER, SECTION_SERVER, SECTION_ROUTE, SECTION_IGNORED };
 
 /* The keys of [model-server] and [model-route]; each is a bit of `seen`. */
-enum key { KEY_PODS, KEY_DNS, KEY_ENGINE, KEY_MODEL, KEY_TIMEOUT, KEY_TARGET, KEY_COUNT };
-static const char *const key_names[KEY_COUNT] = {"pods", "dns", "engine", "model", "timeout", "target"};
+enum key { KEY_PODS, KEY_DNS, KEY_SERVICE, KEY_ENGINE, KEY_MODEL, KEY_TIMEOUT, KEY_TARGET, KEY_COUNT };
+static const char *const key_names[KEY_COUNT] = {"pods",  "dns",     "service", "engine",
+                                                 "model", "timeout", "target"};
 static const bool key_fits[KEY_COUNT][2] = {/* in [model-server], in [model-route] */
-                                            {true, false}, {true, false}, {true, false},
+                                            {true, false}, {true, false}, {true, false}, {true, false},
                                             {true, true},  {true, false}, {false, true}};
 
 /* What an indented line, or the rest of a long one, belongs to. */
@@ -173,6 +175,17 @@ static void set_dns(struct ini *ini, struct config_server *s, struct slice value
         INI_ERROR(ini, ini->line, "dns = %.*s: %s", CONFIG_SHOWN(value), error);
 }
 
+static void set_service(struct ini *ini, struct config_server *s, struct slice value)
+{
+    struct slice namespace, name, port;
+    const char *error;
+
+    if (kubeslices_parse_service(value, &namespace, &name, &port, &error))
+        s->service = mem_dup_slice(value);
+    else
+        INI_ERROR(ini, ini->line, "service = %.*s: %s", CONFIG_SHOWN(value), error);
+}
+
 static void set_server_key(struct ini *ini, enum key k, struct slice value)
 {
     struct config_server *s = &ini->c->servers[ini->entry];
@@ -181,6 +194,8 @@ static void set_server_key(struct ini *ini, enum key k, struct slice value)
         config_routes_add_pods(s, value, (struct config_place){ini->file, ini->line}, ini->report);
     else if (k == KEY_DNS)
         set_dns(ini, s, value);
+    else if (k == KEY_SERVICE)
+        set_service(ini, s, value);
     else if (k == KEY_ENGINE)
         set_engine(ini, s, value);
     else if (k == KEY_TIMEOUT)
@@ -226,10 +241,12 @@ static void close_server(struct ini *ini)
 {
     const struct config_server *s = &ini->c->servers[ini->entry];
     bool pods = (ini->seen & 1U << KEY_PODS) != 0, dns = (ini->seen & 1U << KEY_DNS) != 0;
+    bool service = (ini->seen & 1U << KEY_SERVICE) != 0;
 
-    if (pods == dns)
-        INI_ERROR(ini, ini->section_line, "[model-server %.80s] has %s; expected one of the two", s->name,
-                  pods ? "both pods and dns" : "neither pods nor dns");
+    if (pods + dns + service != 1)
+        INI_ERROR(ini, ini->section_line,
+                  "[model-server %.80s] has %s of pods, dns and service; expected one", s->name,
+                  pods + dns + service == 0 ? "none" : "several");
     else if (pods && s->n_pods == 0 && ini->report->n_fatal == ini->section_errors)
         INI_ERROR(ini, ini->section_line,
                   "[model-server %.80s]: pods is empty; expected host:port, host:port, ...", s->name);

@@ -273,6 +273,7 @@ void config_routes_free(struct config *c)
         mem_free(c->servers[i].pods);
         mem_free(c->servers[i].name);
         mem_free(c->servers[i].dns);
+        mem_free(c->servers[i].service);
         mem_free(c->servers[i].model);
     }
     for (size_t i = 0; i < c->n_routes; i++) {

@@ -69,6 +69,8 @@ static bool print_pods(const struct config_server *s, const char *prefix, struct
 {
     if (s->dns != NULL)
         return buf_printf(out, "%sdns = %s\n", prefix, s->dns);
+    if (s->service != NULL)
+        return buf_printf(out, "%sservice = %s\n", prefix, s->service);
     for (size_t i = 0; i < s->n_pods; i++) {
         if (!buf_printf(out, "%s%s%s%s\n", prefix, i == 0 ? "pods = " : "    ", s->pods[i],
                         i + 1 < s->n_pods ? "," : ""))
@@ -180,7 +182,7 @@ bool config_text_example(struct buf *out)
         "\n"
         "; ---- Pods and routes ----\n"
         "\n"
-        "; A model-server is a set of pods that are alike. Give either pods or dns.\n"
+        "; A model-server is a set of pods that are alike. Give pods, dns or service.\n"
         "[model-server chat]\n"
         "; Addresses: name:port, IPv4:port or [IPv6]:port, separated by commas or white space.\n"
         "pods = 127.0.0.1:8000,\n"
@@ -210,6 +212,14 @@ bool config_text_example(struct buf *out)
         "\n"
         ";[model-route coder]\n"
         ";target = coder\n"
+        "\n"
+        "; The ready pods of a Kubernetes Service, watched through the API; needs the right to read its "
+        "EndpointSlices.\n"
+        ";[model-server agents]\n"
+        ";service = llm/agent-pods:http\n"
+        "\n"
+        ";[model-route agents]\n"
+        ";target = agents\n"
         "\n"
         "; SGLang pods, with IPv6 addresses.\n"
         ";[model-server qwen3]\n"
@@ -284,7 +294,12 @@ bool config_text_options_doc(struct buf *out)
         "| `[model-server NAME]` | `pods` | - | list of `name:port`, `IPv4:port`, `[IPv6]:port`, separated "
         "by commas or white space; may go on in indented lines |\n"
         "| | `dns` | - | `name:port` instead of `pods`: every address of the name is a pod; looked up again "
-        "all the time |\n"
+        "when its TTL is over |\n"
+        "| | `service` | - | `[namespace/]name[:port]` of a Kubernetes Service instead of `pods`: its ready "
+        "endpoints, "
+        "watched; the port is a number or a name, without one the first of the endpoints; the namespace is "
+        "ours by "
+        "default |\n"
         "| | `engine` | `vllm` | whose metrics are read: `vllm`, `sglang`, or `none`: not read, the "
         "in-flight limit alone decides |\n"
         "| | `model` | - | the name the pods know the model by; without it request bodies are passed on "

@@ -48,23 +48,16 @@ struct model_target *model_target_of(const struct model *m, uint64_t pod_id)
     return NULL;
 }
 
-static bool contains(struct pod *const *pods, size_t n, const struct pod *p)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (pods[i] == p)
-            return true;
-    }
-    return false;
-}
-
-static void drop_targets_not_in(struct model *m, struct pod *const *pods, size_t n)
+/* Targets whose pod has another mark go; the marks of the others are cleared. */
+static void drop_targets_without(struct model *m, uint64_t mark)
 {
     size_t kept = 0;
 
     for (size_t i = 0; i < m->n_targets; i++) {
         struct model_target *t = m->targets[i];
 
-        if (contains(pods, n, t->pod)) {
+        if (t->pod->mark == mark) {
+            t->pod->mark = 0;
             t->index = kept;
             m->targets[kept++] = t;
         } else {
@@ -87,10 +80,17 @@ static void add_target(struct model *m, struct pod *p)
 
 void model_set_pods(struct model *m, struct pod *const *pods, size_t n, int64_t now_us)
 {
-    drop_targets_not_in(m, pods, n);
+    static uint64_t last_mark;
+    const uint64_t mark = ++last_mark;
+
+    /* Marked = named, and no target yet. */
+    for (size_t i = 0; i < n; i++)
+        pods[i]->mark = mark;
+    drop_targets_without(m, mark);
     for (size_t i = 0; i < n; i++) {
-        if (model_target_of(m, pods[i]->id) == NULL)
+        if (pods[i]->mark == mark)
             add_target(m, pods[i]);
+        pods[i]->mark = 0;
     }
     model_refresh(m, now_us);
 }

@@ -42,6 +42,7 @@ static void curlev_on_socket(evutil_socket_t fd, short what, void *arg)
     const int bits = ((what & EV_READ) ? CURL_CSELECT_IN : 0) | ((what & EV_WRITE) ? CURL_CSELECT_OUT : 0);
     int running;
 
+    (void)loop_now_us(c->loop); /* the turn's time is measured from here at the latest */
     curl_multi_socket_action(c->multi, fd, bits, &running);
     curlev_report_done(c);
 }
@@ -51,7 +52,7 @@ static void curlev_on_timer(evutil_socket_t fd, short what, void *arg)
     struct curlev *c = arg;
     int running;
 
-    (void)fd, (void)what;
+    (void)fd, (void)what, (void)loop_now_us(c->loop);
     curl_multi_socket_action(c->multi, CURL_SOCKET_TIMEOUT, 0, &running);
     curlev_report_done(c);
 }
@@ -161,13 +162,18 @@ void curlev_start(struct curlev *c, struct curlev_job *job)
     curl_multi_add_handle(c->multi, job->easy);
 }
 
+void curlev_stop(struct curlev *c, struct curlev_job *job)
+{
+    if (job->running)
+        curl_multi_remove_handle(c->multi, job->easy);
+    job->running = false;
+}
+
 void curlev_job_free(struct curlev *c, struct curlev_job *job)
 {
     if (job->easy == NULL)
         return;
-    if (job->running)
-        curl_multi_remove_handle(c->multi, job->easy);
-    job->running = false;
+    curlev_stop(c, job);
     curl_easy_cleanup(job->easy);
     job->easy = NULL;
 }

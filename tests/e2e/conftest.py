@@ -1,8 +1,15 @@
-"""Fixtures: routers, pods and simulated pods that end with their test."""
+"""Fixtures: routers, pods, simulated pods and API servers that end with their test."""
+
+import os
+import sys
 
 import pytest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "sim"))
+
 from daemon import Router, Sim
+from dns_server import DnsServer
+from kube_api import KubeApi
 from pod import Pod
 
 _running = []
@@ -24,6 +31,16 @@ class _Start:
         p = Pod(*args, **options)
         self.things.append(p)
         return p
+
+    def kube(self, **options):
+        k = KubeApi(**options)
+        self.things.append(k)
+        return k
+
+    def dns(self):
+        d = DnsServer()
+        self.things.append(d)
+        return d
 
     def sim(self, *args):
         s = Sim(*args)

@@ -265,13 +265,17 @@ static void test_sections(void **state)
 static void test_servers(void **state)
 {
     (void)state;
-    refuse("[model-server s]\n", "f:1: [model-server s] has neither pods nor dns");
-    refuse("\n[model-server s]\npods = h:1\ndns = h:2\n", "f:2: [model-server s] has both pods and dns");
+    refuse("[model-server s]\n", "f:1: [model-server s] has none of pods, dns and service");
+    refuse("\n[model-server s]\npods = h:1\ndns = h:2\n",
+           "f:2: [model-server s] has several of pods, dns and service");
     refuse("[model-server s]\npods =\n", "f:1: [model-server s]: pods is empty");
     refuse("[model-server s]\npods = ,\n  ,\n", "f:1: [model-server s]: pods is empty");
     refuse("[model-server s]\npods = h\n", "f:2: pod \"h\": the port is missing");
     refuse("[model-server s]\npods = a:1,\n  b:2,\n  A:1\n", "f:4: pod \"a:1\" is given twice");
     refuse("[model-server s]\ndns = a:0\n", "f:2: dns = a:0: port 0");
+    refuse("[model-server s]\nservice = a/b/c\n", "f:2: service = a/b/c: expected [namespace/]name[:port]");
+    refuse("[model-server s]\nservice = a\npods = h:1\n",
+           "f:1: [model-server s] has several of pods, dns and service");
     refuse("[model-server s]\npods = a:1\npods = b:1\n", "f:3: \"pods\" is given twice in [model-server]");
     refuse("[model-server s]\npods = a:1\npod = b:1\n",
            "f:3: unknown key \"pod\" in [model-server]; the nearest known one is \"pods\"");

@@ -95,8 +95,8 @@ static void test_example_is_valid_without_comments(void **state)
     config_option_set_defaults(defaults);
     f = fixture_load(buf_slice(&b).p, NULL, NULL);
     fixture_expect_count(&f, 0, 0);
-    assert_int_equal(f.c->n_servers, 3);
-    assert_int_equal(f.c->n_routes, 3);
+    assert_int_equal(f.c->n_servers, 4);
+    assert_int_equal(f.c->n_routes, 4);
     for (enum config_option o = 0; o < CONFIG_OPTION_COUNT; o++) {
         assert_int_equal(f.c->origins[o], CONFIG_INI); /* every option is there */
         assert_true(config_option_same(f.c, defaults, o));

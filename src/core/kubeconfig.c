@@ -1,0 +1,210 @@
+/* The file is loaded as a YAML document by libyaml, and the few fields of interest are looked up in it. An
+ * alias is a reference to a node there, so that nested aliases do not grow. */
+#include "kubeconfig.h"
+
+#include <yaml.h>
+
+#include "mem.h"
+
+#define CHECK(ok, ...)                                                                                       \
+    do {                                                                                                     \
+        if (!(ok)) {                                                                                         \
+            *error = mem_printf(__VA_ARGS__);                                                                \
+            return false;                                                                                    \
+        }                                                                                                    \
+    } while (0)
+
+/* ---- the tree ---- */
+
+static struct slice text_of(const yaml_node_t *n)
+{
+    if (n == NULL || n->type != YAML_SCALAR_NODE)
+        return (struct slice){NULL, 0};
+    return (struct slice){(const char *)n->data.scalar.value, n->data.scalar.length};
+}
+
+/* The value of a key of a mapping; NULL: none, or no mapping. */
+static yaml_node_t *get(yaml_document_t *doc, const yaml_node_t *map, const char *key)
+{
+    if (map == NULL || map->type != YAML_MAPPING_NODE)
+        return NULL;
+    for (yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top; p++) {
+        if (slice_eq(text_of(yaml_document_get_node(doc, p->key)), slice_of(key)))
+            return yaml_document_get_node(doc, p->value);
+    }
+    return NULL;
+}
+
+static struct slice get_text(yaml_document_t *doc, const yaml_node_t *map, const char *key)
+{
+    return text_of(get(doc, map, key));
+}
+
+/* The `what` of the entry called `name` of the list `lists`: {clusters, cluster}, {users, user}, ... */
+static yaml_node_t *named(yaml_document_t *doc, const char *list, const char *what, struct slice name)
+{
+    const yaml_node_t *items = get(doc, yaml_document_get_root_node(doc), list);
+
+    if (items == NULL || items->type != YAML_SEQUENCE_NODE)
+        return NULL;
+    for (yaml_node_item_t *i = items->data.sequence.items.start; i < items->data.sequence.items.top; i++) {
+        const yaml_node_t *item = yaml_document_get_node(doc, *i);
+
+        if (slice_eq(get_text(doc, item, "name"), name))
+            return get(doc, item, what);
+    }
+    return NULL;
+}
+
+/* ---- fields ---- */
+
+static void take(yaml_document_t *doc, const yaml_node_t *map, const char *key, char **to)
+{
+    const struct slice text = get_text(doc, map, key);
+
+    if (text.n > 0 && memchr(text.p, '\0', text.n) == NULL)
+        *to = mem_dup_slice(text);
+}
+
+static int base64_value(char c)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c != '\0' ? strchr(digits, c) : NULL;
+
+    return at != NULL ? (int)(at - digits) : -1;
+}
+
+/* NULL: not base64, or a text that holds a zero byte. White space may stand anywhere. */
+static char *base64_text(struct slice in)
+{
+    char *out = mem_alloc(in.n / 4 * 3 + 4), *to = out;
+    uint32_t bits = 0, n = 0;
+
+    for (size_t i = 0; i < in.n && in.p[i] != '='; i++) {
+        const int value = base64_value(in.p[i]);
+
+        if (in.p[i] == ' ' || in.p[i] == '\n' || in.p[i] == '\r')
+            continue;
+        if (value < 0)
+            goto fail;
+        bits = bits << 6 | (uint32_t)value;
+        if (++n % 4 == 1)
+            continue;
+        *to = (char)(bits >> (6 - 2 * ((n - 1) % 4)) & 0xff);
+        if (*to++ == '\0')
+            goto fail;
+    }
+    if (n % 4 == 1)
+        goto fail;
+    *to = '\0';
+    return out;
+fail:
+    mem_free(out);
+    return NULL;
+}
+
+static bool take_data(yaml_document_t *doc, const yaml_node_t *map, const char *key, char **to, char **error)
+{
+    const struct slice text = get_text(doc, map, key);
+
+    if (text.n == 0)
+        return true;
+    *to = base64_text(text);
+    CHECK(*to != NULL, "%s is not the base64 of a text", key);
+    return true;
+}
+
+static bool take_cluster(yaml_document_t *doc, const yaml_node_t *cluster, struct kubeconfig *k, char **error)
+{
+    struct slice server = get_text(doc, cluster, "server");
+
+    while (server.n > 0 && server.p[server.n - 1] == '/')
+        server.n--;
+    CHECK(slice_starts(server, SLICE("https://")) || slice_starts(server, SLICE("http://")),
+          "the cluster's server is \"%.*s\"; expected https://host:port",
+          (int)(server.n < 80 ? server.n : 80), server.n > 0 ? server.p : "");
+    k->server = mem_dup_slice(server);
+    k->insecure = slice_eq(get_text(doc, cluster, "insecure-skip-tls-verify"), SLICE("true"));
+    take(doc, cluster, "certificate-authority", &k->ca_file);
+    take(doc, cluster, "tls-server-name", &k->tls_server_name);
+    CHECK(get(doc, cluster, "proxy-url") == NULL, "proxy-url of a cluster is not supported");
+    return take_data(doc, cluster, "certificate-authority-data", &k->ca_pem, error);
+}
+
+static bool take_user(yaml_document_t *doc, const yaml_node_t *user, struct kubeconfig *k, char **error)
+{
+    static const char *const unsupported[] = {"exec", "auth-provider", "username"};
+
+    for (size_t i = 0; i < ARRAY_LEN(unsupported); i++)
+        CHECK(get(doc, user, unsupported[i]) == NULL,
+              "%s of a user is not supported; expected token, tokenFile or a client certificate",
+              unsupported[i]);
+    take(doc, user, "token", &k->token);
+    take(doc, user, "tokenFile", &k->token_file);
+    take(doc, user, "client-certificate", &k->cert_file);
+    take(doc, user, "client-key", &k->key_file);
+    return take_data(doc, user, "client-certificate-data", &k->cert_pem, error) &&
+           take_data(doc, user, "client-key-data", &k->key_pem, error);
+}
+
+static bool take_context(yaml_document_t *doc, struct kubeconfig *k, char **error)
+{
+    const struct slice name = get_text(doc, yaml_document_get_root_node(doc), "current-context");
+    const yaml_node_t *context = named(doc, "contexts", "context", name), *cluster;
+
+    CHECK(name.n > 0, "there is no current-context");
+    CHECK(context != NULL, "there is no context \"%.*s\"", (int)(name.n < 80 ? name.n : 80), name.p);
+    take(doc, context, "namespace", &k->namespace);
+    cluster = named(doc, "clusters", "cluster", get_text(doc, context, "cluster"));
+    CHECK(cluster != NULL, "the current context names no cluster of the file");
+    return take_cluster(doc, cluster, k, error) &&
+           take_user(doc, named(doc, "users", "user", get_text(doc, context, "user")), k, error);
+}
+
+/* ---- the file ---- */
+
+static bool load(struct slice text, yaml_document_t *doc, char **error)
+{
+    yaml_parser_t parser;
+    bool ok;
+
+    CHECK(yaml_parser_initialize(&parser) == 1, "out of memory");
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text.p, text.n);
+    ok = yaml_parser_load(&parser, doc) == 1;
+    if (!ok)
+        *error = mem_printf("line %zu: %s; expected YAML", parser.problem_mark.line + 1,
+                            parser.problem != NULL ? parser.problem : "not understood");
+    yaml_parser_delete(&parser);
+    return ok;
+}
+
+bool kubeconfig_parse(struct slice text, struct kubeconfig *k, char **error)
+{
+    yaml_document_t doc;
+    bool ok;
+
+    *k = (struct kubeconfig){0};
+    if (!load(text, &doc, error))
+        return false;
+    ok = take_context(&doc, k, error);
+    yaml_document_delete(&doc);
+    if (!ok)
+        kubeconfig_free(k);
+    return ok;
+}
+
+void kubeconfig_free(struct kubeconfig *k)
+{
+    mem_free(k->server);
+    mem_free(k->namespace);
+    mem_free(k->ca_file);
+    mem_free(k->ca_pem);
+    mem_free(k->tls_server_name);
+    mem_free(k->token);
+    mem_free(k->token_file);
+    mem_free(k->cert_file);
+    mem_free(k->cert_pem);
+    mem_free(k->key_file);
+    mem_free(k->key_pem);
+    *k = (struct kubeconfig){0};
+}
