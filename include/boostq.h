@@ -85,6 +85,8 @@ struct boostq_stats {
     uint64_t promoted, forced_by_overtakes, forced_by_sticky_wait, expired, abandoned;
 };
 
+void boostq_stats_add(struct boostq_stats *to, const struct boostq_stats *more);
+
 struct boostq {
     struct boostq_rules rules;
     struct session_lru tracker;

@@ -7,6 +7,7 @@
 
 #include "buf.h"
 #include "promtext.h"
+#include "route.h"
 
 enum config_origin { CONFIG_DEFAULT, CONFIG_INI, CONFIG_ENV, CONFIG_FLAG };
 
@@ -31,16 +32,6 @@ struct config_server {
     size_t line;        /* of its section in the INI file; 0 = from ROUTER_BACKENDS */
 };
 
-/* [model-route NAME] */
-struct config_route {
-    char *name;
-    char *model;   /* public model name */
-    char *target;  /* the server's name as written */
-    size_t server; /* index into servers */
-    size_t line;   /* as above */
-    size_t target_line;
-};
-
 struct config {
 #define OPTION(field, type, ctype, env, def, min, max, choices, restart, help) ctype field;
 #include "config.def"
@@ -51,7 +42,7 @@ struct config {
     size_t n_session_headers;
     struct config_server *servers;
     size_t n_servers;
-    struct config_route *routes;
+    struct route_spec *routes; /* oldest first */
     size_t n_routes;
 };
 
@@ -69,7 +60,7 @@ struct config_report {
 
 #define CONFIG_PROBLEMS_MAX 200
 #define CONFIG_SERVERS_MAX  4096 /* and as many routes */
-#define CONFIG_NAME_MAX     160  /* bytes of a server's, route's or model's name */
+#define CONFIG_NAME_MAX     160  /* bytes of a server's, route's, rule's, model's or adapter's name */
 #define CONFIG_PODS_MAX     4096 /* in one server's list */
 
 enum config_action {
@@ -95,6 +86,8 @@ struct config_inputs {
 struct config *config_load(const struct config_inputs *in, enum config_action *action,
                            struct config_report *report);
 void config_free(struct config *c);
+/* NULL: no such server. */
+const struct config_server *config_find_server(const struct config *c, const char *name);
 /* Control bytes become '?'. Above CONFIG_PROBLEMS_MAX problems are counted, but not kept. */
 void config_report_add(struct config_report *r, bool fatal, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void config_report_free(struct config_report *r);

@@ -59,6 +59,9 @@ MUST_CHECK bool headers_own_block(struct buf *out, unsigned status, const char *
 const char *headers_reason(unsigned status);
 /* True for text/event-stream with any parameters. */
 bool headers_is_event_stream(struct slice content_type);
+/* Value of the first field of that name (any case) among fields as headers_request_block writes them; {NULL,
+ * 0}: none. */
+struct slice headers_field(struct slice fields, struct slice name);
 /* Path without query of a request target; absolute form reduced. */
 struct slice headers_path(struct slice target);
 

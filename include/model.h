@@ -45,6 +45,13 @@ void model_set_pods(struct model *m, struct pod *const *pods, size_t n, int64_t 
 bool model_refresh(struct model *m, int64_t now_us);
 /* A turn of a session completed: learns from it how long to wait for a warm pod. */
 void model_learn(struct model *m, const struct worth_turn *turn);
+/* Adds the sums of a queue that ends to those of one that goes on under the same name. */
+void model_inherit(struct model *m, const struct model *ended);
+/* Some pod is neither leaving nor set aside. */
+bool model_in_place(const struct model *m, int64_t now_us);
+/* The queue's rules want sessions to stay with their pods and a turn of this one was completed here, at
+ * *at_us. */
+bool model_knows(const struct model *m, struct slice session, int64_t *at_us);
 struct model_target *model_target_of(const struct model *m, uint64_t pod_id);
 
 #endif

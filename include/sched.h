@@ -11,7 +11,7 @@ struct sched_ops {
     void (*admitted)(struct admit_item *item, struct pod *pod);
     /* Its wait limit is over; it has left the queue. */
     void (*expired)(struct admit_item *item);
-    /* Its model was removed; it has left the queue. */
+    /* Its model was removed or lost its pods; it has left the queue. */
     void (*vanished)(struct admit_item *item);
 };
 
@@ -32,7 +32,10 @@ void sched_kick(struct sched *s);
 void sched_enqueue(struct sched *s, struct model *m, struct admit_item *item);
 /* The waiting request goes away. */
 void sched_cancel(struct sched *s, struct model *m, struct admit_item *item);
-/* The model was removed: everything that waits for it leaves through ops->vanished. */
+/* As sched_enqueue, for one that has waited in another model's queue since then. */
+void sched_move(struct sched *s, struct model *m, struct admit_item *item, int64_t since_us);
+/* The model was removed or lost its pods: everything that waits for it leaves through ops->vanished, which
+ * may put it into a queue again. */
 void sched_flush(struct sched *s, struct model *m);
 /* Gives the slot back. reached: a request reached the pod and ended there, so a grace window may open. */
 void sched_release(struct sched *s, struct pod *pod, bool reached);

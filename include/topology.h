@@ -9,6 +9,7 @@
 #include "metrics.h"
 #include "model.h"
 #include "outcome.h"
+#include "route.h"
 #include "sched.h"
 #include "scrape.h"
 #include "upstream.h"
@@ -34,17 +35,18 @@ struct topology_series {
     struct metrics_series *requests, *duration, *prefill, *decode;
 };
 
-/* A public model name in force. Lives until the last request that names it ends, also when a reload removed
- * it. */
+/* One way in force: a public name, by one route, to one server, with a queue of its own. What a request is
+ * resolved to. Lives until the last request on it ends, also when a reload removed it. */
 struct topology_route {
-    struct list link; /* in topology.alive */
-    char *name, *model_name, *server_name;
-    char *upstream_model; /* what pods call it; NULL = the public name */
+    struct list link;                      /* in topology.alive */
+    char *name, *model_name, *server_name; /* of the route, public, of the server */
+    char *upstream_model;                  /* what pods call it; NULL = the public name */
     char *upstream_value; /* the same as JSON string, quotes included; NULL = body untouched */
     int64_t timeout_us;   /* to an answer's head; <= 0 = none */
     struct model *model;
     struct topology_server *server; /* NULL when removed */
     unsigned refs;
+    unsigned page; /* of metrics it was counted on last */
     bool kept;
     size_t in_flight;       /* its requests that have a slot on a pod */
     int64_t recent_wait_us; /* moving average of queue waits, for Retry-After */
@@ -72,6 +74,9 @@ struct topology {
     struct scrape_rules scrape_rules;
     struct topology_server **servers;
     size_t n_servers;
+    struct route_table table;       /* public names -> struct topology_route */
+    const struct route_spec *specs; /* a view into the running configuration, for dumps */
+    size_t n_specs;
     struct topology_route **routes;
     size_t n_routes;
     struct list alive;          /* every route that is not freed yet, removed ones too */
@@ -89,8 +94,10 @@ void topology_init(struct topology *t, struct loop *l, struct curlev *c, struct 
  * sched's `vanished`. */
 void topology_apply(struct topology *t, const struct config *c);
 void topology_free(struct topology *t);
-/* The route of a public model name, or NULL. */
-struct topology_route *topology_find(const struct topology *t, struct slice model);
+/* Where the request of a public name goes, or NULL: no such name, or no rule of it fits. *known tells the two
+ * apart. The query's fields and path are looked at only where the name has rules or several targets. */
+struct topology_route *topology_decide(const struct topology *t, struct slice name,
+                                       const struct route_query *q, bool *known);
 /* What the route's pods call the model. */
 const char *topology_upstream_model(const struct topology_route *r);
 struct topology_route *topology_ref(struct topology_route *r);

@@ -15,43 +15,81 @@ static void collect_set(enum metric m, struct slice label, double v)
     metrics_set(metrics_series(m, &label), v);
 }
 
-static void collect_gate(struct model *m, struct slice name, int64_t now_us)
+/* What all ways of one public name have come to together. */
+struct collect_sum {
+    unsigned page; /* each way counts once on a page */
+    int64_t now_us;
+    struct boostq_stats stats;
+    size_t waiting, in_flight, tracked;
+    uint64_t evictions;
+    int64_t closed_us[POD_ROOM_KINDS];
+};
+
+static void collect_way(void *to, void *arg)
 {
+    struct topology_route *r = to;
+    struct collect_sum *sum = arg;
+    struct model *m = r->model;
+
+    if (r->page == sum->page)
+        return;
+    r->page = sum->page;
+    boostq_stats_add(&sum->stats, &m->q.stats);
+    sum->waiting += boostq_len(&m->q);
+    sum->in_flight += r->in_flight;
+    sum->tracked += m->q.tracker.n;
+    sum->evictions += m->q.tracker.evictions;
+    for (int reason = POD_NOT_USABLE; reason < POD_ROOM_KINDS; reason++)
+        sum->closed_us[reason] += m->closed_us[reason];
+    if (m->closed_reason != POD_ROOM)
+        sum->closed_us[m->closed_reason] += sum->now_us - m->closed_since_us;
+}
+
+static void collect_queue(const struct route_name *n, unsigned page, int64_t now_us)
+{
+    struct collect_sum sum = {.page = page, .now_us = now_us};
+    const struct slice name = slice_of(n->text);
+
+    route_name_each(n, collect_way, &sum);
+    collect_set(METRIC_QUEUE_SIZE, name, (double)sum.waiting);
+    collect_set(METRIC_QUEUE_CANCELLED, name, (double)sum.stats.abandoned);
+    collect_set(METRIC_QUEUE_DEQUEUE, name, (double)sum.stats.dequeued);
+    collect_set(METRIC_QUEUE_INFLIGHT, name, (double)sum.in_flight);
+    collect_set(METRIC_QUEUE_BOOSTED, name, (double)sum.stats.dequeued_boosted);
+    collect_set(METRIC_QUEUE_FORCED, name, (double)sum.stats.dequeued_forced);
+    collect_set(METRIC_QUEUE_PROMOTED, name, (double)sum.stats.promoted);
+    collect_set(METRIC_QUEUE_TIMEOUTS, name, (double)sum.stats.expired);
+    collect_set(METRIC_SESSIONS_TRACKED, name, (double)sum.tracked);
+    collect_set(METRIC_SESSIONS_EVICTED, name, (double)sum.evictions);
     for (int reason = POD_NOT_USABLE; reason < POD_ROOM_KINDS; reason++) {
         const struct slice labels[] = {name, slice_of(pod_room_name((enum pod_room)reason))};
-        int64_t us = m->closed_us[reason];
 
-        if ((int)m->closed_reason == reason)
-            us += now_us - m->closed_since_us;
-        metrics_set(metrics_series(METRIC_GATE_CLOSED, labels), (double)us / (double)US_PER_S);
+        metrics_set(metrics_series(METRIC_GATE_CLOSED, labels),
+                    (double)sum.closed_us[reason] / (double)US_PER_S);
     }
 }
 
-static void collect_queue(const struct topology_route *r, int64_t now_us)
-{
-    struct model *m = r->model;
-    const struct slice name = slice_of(r->model_name);
-    const struct boostq_stats *st = &m->q.stats;
-
-    collect_set(METRIC_QUEUE_SIZE, name, (double)boostq_len(&m->q));
-    collect_set(METRIC_QUEUE_CANCELLED, name, (double)st->abandoned);
-    collect_set(METRIC_QUEUE_DEQUEUE, name, (double)st->dequeued);
-    collect_set(METRIC_QUEUE_INFLIGHT, name, (double)r->in_flight);
-    collect_set(METRIC_QUEUE_BOOSTED, name, (double)st->dequeued_boosted);
-    collect_set(METRIC_QUEUE_FORCED, name, (double)st->dequeued_forced);
-    collect_set(METRIC_QUEUE_PROMOTED, name, (double)st->promoted);
-    collect_set(METRIC_QUEUE_TIMEOUTS, name, (double)st->expired);
-    collect_set(METRIC_SESSIONS_TRACKED, name, (double)m->q.tracker.n);
-    collect_set(METRIC_SESSIONS_EVICTED, name, (double)m->q.tracker.evictions);
-    collect_gate(m, name, now_us);
-}
-
-static void collect_upstream(const struct topology_route *r)
+static struct metrics_series *collect_upstream_series(const struct topology_route *r)
 {
     const struct slice labels[] = {slice_of(r->server_name), slice_of(r->name), SLICE("model_server"),
                                    slice_of(r->server_name), slice_of(topology_upstream_model(r))};
 
-    metrics_set(metrics_series(METRIC_ACTIVE_UPSTREAM, labels), (double)r->in_flight);
+    return metrics_series(METRIC_ACTIVE_UPSTREAM, labels);
+}
+
+/* One that was removed and still runs requests may share its series with one in force. */
+static void collect_upstream(const struct topology *t)
+{
+    LIST_EACH(it, &t->alive)
+    {
+        metrics_set(collect_upstream_series(LIST_ITEM(it, struct topology_route, link)), 0);
+    }
+    LIST_EACH(it, &t->alive)
+    {
+        const struct topology_route *r = LIST_ITEM(it, struct topology_route, link);
+
+        metrics_add(collect_upstream_series(r), (double)r->in_flight);
+    }
 }
 
 static void collect_pod(const struct server *s, const struct topology_pod *t, int64_t now_us)
@@ -112,14 +150,14 @@ static void collect_process(void)
 
 void collect_metrics(struct server *s)
 {
+    static unsigned page;
     const struct topology *t = &s->topology;
     const int64_t now_us = loop_now_us(s->loop);
 
-    for (size_t i = 0; i < t->n_routes; i++) {
-        if (s->config->enable_session_boost)
-            collect_queue(t->routes[i], now_us);
-        collect_upstream(t->routes[i]);
-    }
+    page++;
+    for (size_t i = 0; i < t->table.n_names && s->config->enable_session_boost; i++)
+        collect_queue(t->table.names[i], page, now_us);
+    collect_upstream(t);
     for (size_t i = 0; i < t->n_pods; i++)
         collect_pod(s, t->pods[i], now_us);
     metrics_set(metrics_series(METRIC_ACTIVE_REQUESTS, NULL), (double)s->n_requests);

@@ -54,17 +54,51 @@ static void dump_config(struct server *s, cJSON *list)
     }
 }
 
+static void dump_match(cJSON *o, const char *key, const struct route_match *m)
+{
+    if (m->kind != ROUTE_ANY)
+        dump_text(cJSON_AddObjectToObject(o, key), route_match_word(m->kind), slice_of(m->text));
+}
+
+static void dump_rule(const struct route_rule_spec *r, cJSON *list)
+{
+    cJSON *rule = cJSON_CreateObject(), *match = cJSON_AddObjectToObject(rule, "modelMatch"), *headers,
+          *targets;
+
+    dump_text(rule, "name", slice_of(r->name));
+    headers = cJSON_AddObjectToObject(match, "headers");
+    for (size_t i = 0; i < r->n_headers; i++)
+        dump_match(headers, r->headers[i].name, &r->headers[i].value);
+    dump_match(match, "uri", &r->uri);
+    if (r->model != NULL)
+        dump_text(cJSON_AddObjectToObject(match, "body"), "model", slice_of(r->model));
+    targets = cJSON_AddArrayToObject(rule, "targetModels");
+    for (size_t i = 0; i < r->n_targets; i++) {
+        cJSON *target = cJSON_CreateObject();
+
+        dump_text(target, "modelServerName", slice_of(r->targets[i].server));
+        if (r->targets[i].weight != ROUTE_NO_WEIGHT)
+            cJSON_AddNumberToObject(target, "weight", (double)r->targets[i].weight);
+        cJSON_AddItemToArray(targets, target);
+    }
+    cJSON_AddItemToArray(list, rule);
+}
+
 static void dump_modelroutes(struct server *s, cJSON *list)
 {
-    for (size_t i = 0; i < s->topology.n_routes; i++) {
-        const struct topology_route *r = s->topology.routes[i];
-        cJSON *item = cJSON_CreateObject(), *spec;
+    for (size_t i = 0; i < s->topology.n_specs; i++) {
+        const struct route_spec *r = &s->topology.specs[i];
+        cJSON *item = cJSON_CreateObject(), *spec, *adapters, *rules;
 
         dump_text(item, "name", slice_of(r->name));
         spec = cJSON_AddObjectToObject(item, "spec");
-        dump_text(spec, "modelName", slice_of(r->model_name));
-        dump_text(spec, "modelServerName", slice_of(r->server_name));
-        cJSON_AddNumberToObject(spec, "timeoutMs", dump_ms(r->timeout_us));
+        dump_text(spec, "modelName", slice_of(r->model));
+        adapters = cJSON_AddArrayToObject(spec, "loraAdapters");
+        for (size_t k = 0; k < r->n_adapters; k++)
+            cJSON_AddItemToArray(adapters, cJSON_CreateString(r->adapters[k]));
+        rules = cJSON_AddArrayToObject(spec, "rules");
+        for (size_t k = 0; k < r->n_rules; k++)
+            dump_rule(&r->rules[k], rules);
         cJSON_AddItemToArray(list, item);
     }
 }
@@ -81,6 +115,7 @@ static void dump_modelservers(struct server *s, cJSON *list)
         spec = cJSON_AddObjectToObject(item, "spec");
         cJSON_AddStringToObject(spec, "inferenceEngine", engines[m->spec->engine]);
         dump_text(spec, "model", slice_of(m->spec->model != NULL ? m->spec->model : ""));
+        cJSON_AddNumberToObject(spec, "timeoutMs", dump_ms(m->spec->timeout_us));
         pods = cJSON_AddArrayToObject(item, "associatedPods");
         for (size_t k = 0; k < m->n_pods; k++)
             cJSON_AddItemToArray(pods, cJSON_CreateString(m->pods[k]->pod->name));
@@ -158,6 +193,8 @@ static void dump_queues(struct server *s, cJSON *list)
         struct dump_queue d = {s, NULL, 0};
 
         dump_text(item, "model", slice_of(r->model_name));
+        dump_text(item, "modelRoute", slice_of(r->name));
+        dump_text(item, "modelServer", slice_of(r->server_name));
         cJSON_AddNumberToObject(item, "length", (double)boostq_len(&r->model->q));
         cJSON_AddNumberToObject(item, "bytes", (double)r->model->queued_bytes);
         cJSON_AddNumberToObject(item, "inFlight", (double)r->in_flight);

@@ -69,14 +69,15 @@ static int front_compare_names(const void *a, const void *b)
 static void front_models(struct request *r)
 {
     const struct topology *t = &r->server->topology;
-    struct slice *names = mem_array(NULL, t->n_routes + 1, sizeof *names);
+    const size_t n = t->table.n_names;
+    struct slice *names = mem_array(NULL, n + 1, sizeof *names);
     struct buf body;
 
-    for (size_t i = 0; i < t->n_routes; i++)
-        names[i] = slice_of(t->routes[i]->model_name);
-    qsort(names, t->n_routes, sizeof *names, front_compare_names);
+    for (size_t i = 0; i < n; i++)
+        names[i] = slice_of(t->table.names[i]->text);
+    qsort(names, n, sizeof *names, front_compare_names);
     buf_init(&body, FRONT_MODEL_LIST_MAX);
-    if (openai_model_list(&body, names, t->n_routes)) {
+    if (openai_model_list(&body, names, n)) {
         const struct reply reply = {200,  "application/json", buf_slice(&body), request_id(r),
                                     NULL, r->head_only};
 

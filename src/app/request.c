@@ -160,6 +160,18 @@ bool request_take_head(struct request *r)
     return false;
 }
 
+static struct topology_route *request_decide(const struct request *r, struct slice model,
+                                             const struct topology_route *avoid, bool *known)
+{
+    const struct slice head = buf_slice(&r->out->head);
+    const struct route_query q = {.path = headers_path(request_target(r)),
+                                  .fields = {head.p + r->out->line_bytes, head.n - r->out->line_bytes},
+                                  .session = request_session(r),
+                                  .avoid = avoid};
+
+    return topology_decide(&r->server->topology, model, &q, known);
+}
+
 /* True: r->route is set; else the request has ended. */
 static bool request_find_model(struct request *r)
 {
@@ -171,6 +183,7 @@ static bool request_find_model(struct request *r)
     };
     struct openai_body found;
     const enum openai_verdict v = openai_inspect((struct slice){r->out->body, r->body_n}, &found);
+    bool known;
 
     if (v == OPENAI_NOT_JSON || v == OPENAI_NOT_OBJECT) {
         request_finish(r, OUTCOME_BAD_JSON, texts[v] != NULL ? texts[v] : found.error);
@@ -182,10 +195,11 @@ static bool request_find_model(struct request *r)
     }
     r->out->model_at = (size_t)(found.model_raw.p - r->out->body);
     r->out->model_n = found.model_raw.n;
-    r->route = topology_find(&r->server->topology, (struct slice){found.model, found.model_n});
+    r->route = request_decide(r, (struct slice){found.model, found.model_n}, NULL, &known);
     if (r->route == NULL) {
         r->model_name = mem_dup_slice((struct slice){found.model, found.model_n});
-        request_finish(r, OUTCOME_ROUTE_NOT_FOUND, NULL);
+        request_finish(r, OUTCOME_ROUTE_NOT_FOUND,
+                       known ? "route not found: no rule of the model's routes fits this request" : NULL);
         return false;
     }
     (void)topology_ref(r->route);
@@ -270,11 +284,32 @@ static void request_on_expired(struct admit_item *item)
     request_finish(r, OUTCOME_QUEUE_TIMEOUT, NULL);
 }
 
+/* Into the queue of another target, or of the same one anew; the wait limit runs on. False: there is none. */
+static bool request_move(struct request *r, const struct topology_route *avoid)
+{
+    struct topology_route *from = r->route, *to;
+    bool known;
+
+    to = request_decide(r, slice_of(from->model_name), avoid, &known);
+    if (to == NULL || to == avoid)
+        return false;
+    metrics_add(from->active_downstream, -1);
+    metrics_add(to->active_downstream, 1);
+    r->route = topology_ref(to);
+    topology_unref(&r->server->topology, from);
+    to->model->queued_bytes += r->body_n;
+    sched_move(&r->server->sched, to->model, &r->out->admit, r->queued_us);
+    report_queue_event(r, "session boost: moved to the queue of another target");
+    return true;
+}
+
 static void request_on_vanished(struct admit_item *item)
 {
     struct request *r = request_of(&item->queue);
 
     request_left_queue(r);
+    if (request_move(r, NULL))
+        return;
     report_queue_event(r, "session boost: abandoned, its model was removed");
     request_finish(r, OUTCOME_ROUTE_NOT_FOUND,
                    "route not found: the model was removed while the request waited");
@@ -321,7 +356,10 @@ static void request_next_pod(struct request *r, const char *why)
         report_queue_event(r, "session boost: queued again, its pod could not be reached");
         break;
     case ADMIT_RETRY_NONE:
-        request_finish(r, OUTCOME_CONNECT_FAILED, NULL);
+        if (r->out->admit.n_tried < ADMIT_MAX_ATTEMPTS && request_move(r, r->route))
+            request_enter(r, REQUEST_QUEUED);
+        else
+            request_finish(r, OUTCOME_CONNECT_FAILED, NULL);
         break;
     }
 }

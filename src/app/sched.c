@@ -80,11 +80,18 @@ void sched_cancel(struct sched *s, struct model *m, struct admit_item *item)
     sched_kick(s);
 }
 
+/* The wait limit runs on. It stands behind those that came later, so it may be told a little late. */
+void sched_move(struct sched *s, struct model *m, struct admit_item *item, int64_t since_us)
+{
+    boostq_push(&m->q, &item->queue, since_us);
+    sched_kick(s);
+}
+
 void sched_flush(struct sched *s, struct model *m)
 {
-    struct boostq_item *item;
+    for (size_t n = boostq_len(&m->q); n > 0; n--) {
+        struct boostq_item *item = boostq_oldest(&m->q);
 
-    while ((item = boostq_oldest(&m->q)) != NULL) {
         boostq_remove(&m->q, item);
         s->ops->vanished(CONTAINER_OF(item, struct admit_item, queue));
     }

@@ -196,6 +196,34 @@ static void topology_route_pods(struct topology *t, struct topology_route *r)
     mem_free(pods);
 }
 
+struct topology_other {
+    const struct topology_route *than;
+    int64_t now_us;
+    bool found;
+};
+
+static void topology_has_other(void *to, void *arg)
+{
+    const struct topology_route *r = to;
+    struct topology_other *o = arg;
+
+    if (r != o->than && model_in_place(r->model, o->now_us))
+        o->found = true;
+}
+
+/* Its pods are gone: what waits goes to another target of its rule, if one of the name has pods. */
+static void topology_move_waiting(struct topology *t, struct topology_route *r)
+{
+    struct topology_other o = {r, loop_now_us(t->loop), false};
+    const struct route_name *n = route_find(&t->table, slice_of(r->model_name));
+
+    if (n == NULL || boostq_len(&r->model->q) == 0 || model_in_place(r->model, o.now_us))
+        return;
+    route_name_each(n, topology_has_other, &o);
+    if (o.found)
+        sched_flush(t->sched, r->model);
+}
+
 /* New pods are taken before old ones are dropped: one that is in both sets never leaves. */
 static void topology_on_endpoints(const struct discover_endpoint *endpoints, size_t n, void *arg)
 {
@@ -213,6 +241,9 @@ static void topology_on_endpoints(const struct discover_endpoint *endpoints, siz
     for (size_t i = 0; i < t->n_routes; i++)
         if (t->routes[i]->server == s)
             topology_route_pods(t, t->routes[i]);
+    for (size_t i = 0; i < t->n_routes; i++)
+        if (t->routes[i]->server == s)
+            topology_move_waiting(t, t->routes[i]);
     sched_kick(t->sched);
 }
 
@@ -345,12 +376,25 @@ static char *topology_json_string(const char *text)
     return value;
 }
 
+static bool topology_same_upstream(const struct topology_route *a, const struct topology_route *b)
+{
+    return strcmp(a->name, b->name) == 0 && strcmp(a->server_name, b->server_name) == 0 &&
+           strcmp(topology_upstream_model(a), topology_upstream_model(b)) == 0;
+}
+
 /* Its labels are what a reload may change. */
-static void topology_drop_upstream_series(const struct topology_route *r)
+static void topology_drop_upstream_series(const struct topology *t, const struct topology_route *r)
 {
     const struct slice labels[] = {slice_of(r->server_name), slice_of(r->name), SLICE("model_server"),
                                    slice_of(r->server_name), slice_of(topology_upstream_model(r))};
 
+    LIST_EACH(it, &t->alive)
+    {
+        const struct topology_route *other = LIST_ITEM(it, struct topology_route, link);
+
+        if (other != r && topology_same_upstream(other, r))
+            return;
+    }
     metrics_drop(METRIC_ACTIVE_UPSTREAM, labels);
 }
 
@@ -372,28 +416,187 @@ static struct topology_route *topology_new_route(struct topology *t, const char 
     return r;
 }
 
-static void topology_apply_route(struct topology *t, const struct config *c, const struct config_route *spec,
-                                 const struct boostq_rules *rules)
-{
-    const struct config_server *server = &c->servers[spec->server];
-    struct topology_route *r = topology_find(t, slice_of(spec->model));
+/* What is being put in force: one public name, by one route, to one server. */
+struct topology_way {
+    struct topology *t;
+    const struct config *c;
+    const struct boostq_rules *rules;
+    struct route_table *table; /* the new one */
+    const struct route_spec *route;
+    const char *name;
+    bool adapter;
+    const struct config_server *server;
+    bool any_server; /* an old one to another server will do */
+    struct topology_route *found;
+};
 
-    if (r == NULL) {
-        r = topology_new_route(t, spec->model, rules);
-    } else {
-        boostq_set_rules(&r->model->q, rules);
-        topology_drop_upstream_series(r);
+static bool topology_is_way(const struct topology_route *r, const struct topology_way *w)
+{
+    return strcmp(r->name, w->route->name) == 0 && strcmp(r->server_name, w->server->name) == 0;
+}
+
+static void topology_find_way(void *to, void *arg)
+{
+    struct topology_route *r = to;
+    struct topology_way *w = arg;
+
+    if (topology_is_way(r, w))
+        w->found = r;
+}
+
+static void topology_claim(void *to, void *arg)
+{
+    struct topology_route *r = to;
+    struct topology_way *w = arg;
+
+    if (w->found == NULL && !r->kept && (w->any_server || strcmp(r->server_name, w->server->name) == 0))
+        w->found = r;
+}
+
+/* The one in the table that is this way already. */
+static struct topology_route *topology_way_in(struct topology_way *w, const struct route_table *table)
+{
+    const struct route_name *n = route_find(table, slice_of(w->name));
+
+    w->found = NULL;
+    if (n != NULL)
+        route_name_each(n, topology_find_way, w);
+    return w->found;
+}
+
+/* Another way of the name that is in force and stays as none: its queue goes on under the new route or
+ * server. */
+static struct topology_route *topology_heir(struct topology_way *w)
+{
+    const struct route_name *n = route_find(&w->t->table, slice_of(w->name));
+
+    w->found = NULL;
+    for (int i = 0; i < 2 && n != NULL && w->found == NULL; i++) {
+        w->any_server = i == 1;
+        route_name_each(n, topology_claim, w);
     }
+    return w->found;
+}
+
+static void topology_set_way(struct topology_route *r, const struct topology_way *w)
+{
+    const struct config_server *server = w->server;
+    const char *pods_name = w->adapter ? NULL : server->model;
+
     r->kept = true;
     r->n_series = 0;
-    r->server = topology_find_server(t, server->name);
-    topology_set_text(&r->name, spec->name);
+    r->server = topology_find_server(w->t, server->name);
+    topology_set_text(&r->name, w->route->name);
     topology_set_text(&r->server_name, server->name);
-    topology_set_text(&r->upstream_model, server->model);
+    topology_set_text(&r->upstream_model, pods_name);
     mem_free(r->upstream_value);
-    r->upstream_value = topology_json_string(server->model);
-    r->timeout_us = server->timeout_us > 0 ? server->timeout_us : c->upstream_header_timeout_us;
-    topology_route_pods(t, r);
+    r->upstream_value = topology_json_string(pods_name);
+    r->timeout_us = server->timeout_us > 0 ? server->timeout_us : w->c->upstream_header_timeout_us;
+    topology_route_pods(w->t, r);
+}
+
+static struct topology_route *topology_put_way(struct topology_way *w)
+{
+    struct topology_route *r = topology_way_in(w, w->table);
+
+    if (r != NULL) /* another rule of the route has it */
+        return r;
+    r = topology_way_in(w, &w->t->table);
+    if (r == NULL)
+        r = topology_heir(w);
+    if (r == NULL) {
+        r = topology_new_route(w->t, w->name, w->rules);
+    } else {
+        boostq_set_rules(&r->model->q, w->rules);
+        topology_drop_upstream_series(w->t, r);
+    }
+    topology_set_way(r, w);
+    return r;
+}
+
+/* A server that does not exist counts as one of weight 0: never taken. */
+static void topology_put_rule(struct topology_way *w, struct route_name *n,
+                              const struct route_rule_spec *spec)
+{
+    const size_t rule = route_name_add_rule(n, spec, (size_t)(w->route - w->c->routes));
+
+    for (size_t i = 0; i < spec->n_targets; i++) {
+        struct topology_route *r;
+
+        w->server = config_find_server(w->c, spec->targets[i].server);
+        if (w->server == NULL || spec->targets[i].weight == 0)
+            continue;
+        r = topology_put_way(w);
+        route_name_add_target(n, rule, r->model, r, spec->targets[i].weight);
+    }
+}
+
+static void topology_put_name(struct topology_way *w, const char *name, bool adapter)
+{
+    struct route_name *n = route_table_add_name(w->table, slice_of(name), adapter);
+
+    if (n->adapter != adapter) /* a model has that name */
+        return;
+    w->name = name;
+    w->adapter = adapter;
+    for (size_t i = 0; i < w->route->n_rules; i++)
+        topology_put_rule(w, n, &w->route->rules[i]);
+}
+
+/* Ways that stay as they are must not be claimed by others first. */
+static void topology_keep_way(void *to, void *arg)
+{
+    struct topology_route *r = to;
+    struct topology_way *w = arg;
+
+    for (size_t i = 0; i < w->route->n_rules; i++) {
+        for (size_t k = 0; k < w->route->rules[i].n_targets; k++) {
+            const struct route_weight *target = &w->route->rules[i].targets[k];
+
+            w->server = config_find_server(w->c, target->server);
+            if (w->server != NULL && target->weight != 0 && topology_is_way(r, w))
+                r->kept = true;
+        }
+    }
+}
+
+static void topology_each_name(struct topology_way *w, bool adapters,
+                               void (*fn)(struct topology_way *w, const char *name, bool adapter))
+{
+    for (size_t i = 0; i < w->c->n_routes; i++) {
+        const struct route_spec *s = w->route = &w->c->routes[i];
+
+        if (!adapters && s->model != NULL)
+            fn(w, s->model, false);
+        for (size_t k = 0; adapters && k < s->n_adapters; k++)
+            fn(w, s->adapters[k], true);
+    }
+}
+
+static void topology_keep_name(struct topology_way *w, const char *name, bool adapter)
+{
+    const struct route_name *n = route_find(&w->t->table, slice_of(name));
+
+    if (n != NULL && n->adapter == adapter)
+        route_name_each(n, topology_keep_way, w);
+}
+
+static void topology_apply_routes(struct topology *t, const struct config *c,
+                                  const struct boostq_rules *rules)
+{
+    struct route_table table;
+    struct topology_way w = {.t = t, .c = c, .rules = rules, .table = &table};
+
+    route_table_init(&table);
+    topology_each_name(&w, false, topology_keep_name);
+    topology_each_name(&w, true, topology_keep_name);
+    topology_each_name(&w, false, topology_put_name);
+    topology_each_name(&w, true, topology_put_name);
+    route_table_finish(&table, &t->table);
+    route_table_free(&t->table);
+    t->table = table;
+    t->specs = c->routes;
+    t->n_specs = c->n_routes;
 }
 
 const char *topology_upstream_model(const struct topology_route *r)
@@ -436,7 +639,6 @@ static void topology_drop_series(const struct topology *t, const struct topology
         metrics_drop(per_model[i], &model);
     metrics_drop(METRIC_TTFT, (const struct slice[]){model, SLICE("false")});
     metrics_drop(METRIC_TTFT, (const struct slice[]){model, SLICE("true")});
-    topology_drop_upstream_series(r);
     for (int reason = POD_NOT_USABLE; reason < POD_ROOM_KINDS; reason++)
         metrics_drop(METRIC_GATE_CLOSED,
                      (const struct slice[]){model, slice_of(pod_room_name((enum pod_room)reason))});
@@ -447,6 +649,7 @@ void topology_unref(struct topology *t, struct topology_route *r)
     if (--r->refs > 0)
         return;
     topology_drop_series(t, r);
+    topology_drop_upstream_series(t, r);
     list_del(&r->link);
     model_free(r->model);
     mem_free(r->name);
@@ -458,21 +661,36 @@ void topology_unref(struct topology *t, struct topology_route *r)
     loop_defer(t->loop, &t->reap);
 }
 
-/* Its queued requests have no model any more; running ones finish. */
+static void topology_note_way(void *to, void *arg)
+{
+    struct topology_route **found = arg;
+
+    *found = to;
+}
+
+/* What waits there goes to another target of its name, or has no model any more; running ones finish. */
 static void topology_vanish(struct topology *t, struct topology_route *r)
 {
     const struct slice model = slice_of(r->model_name);
+    struct topology_route *other = NULL;
+    const struct route_name *n = route_find(&t->table, model);
 
+    if (n != NULL)
+        route_name_each(n, topology_note_way, &other);
     if (!t->ending)
-        log_info("model removed", LOG_STR("model", r->model_name),
-                 LOG_INT("queued", boostq_len(&r->model->q)));
+        log_info(other == NULL ? "model removed" : "target removed", LOG_STR("model", r->model_name),
+                 LOG_STR("model_server", r->server_name), LOG_INT("queued", boostq_len(&r->model->q)));
     r->server = NULL;
     admit_remove_model(&t->sched->admit, r->model);
     sched_flush(t->sched, r->model);
     model_set_pods(r->model, NULL, 0, loop_now_us(t->loop));
-    /* Nothing waits there any more, however long its last request runs. */
-    metrics_drop(METRIC_QUEUE_SIZE, &model);
-    metrics_drop(METRIC_SESSIONS_TRACKED, &model);
+    if (other != NULL) {
+        model_inherit(other->model, r->model);
+    } else {
+        /* Nothing waits there any more, however long its last request runs. */
+        metrics_drop(METRIC_QUEUE_SIZE, &model);
+        metrics_drop(METRIC_SESSIONS_TRACKED, &model);
+    }
     topology_unref(t, r);
 }
 
@@ -493,12 +711,17 @@ static void topology_drop_routes(struct topology *t)
     mem_free(gone);
 }
 
-struct topology_route *topology_find(const struct topology *t, struct slice model)
+struct topology_route *topology_decide(const struct topology *t, struct slice name,
+                                       const struct route_query *q, bool *known)
 {
-    for (size_t i = 0; i < t->n_routes; i++)
-        if (slice_eq(slice_of(t->routes[i]->model_name), model))
-            return t->routes[i];
-    return NULL;
+    struct route_name *n = route_find(&t->table, name);
+    const struct route_target *target;
+
+    *known = n != NULL;
+    if (n == NULL)
+        return NULL;
+    target = n->only != NULL ? n->only : route_decide(n, q, loop_now_us(t->loop));
+    return target != NULL ? target->to : NULL;
 }
 
 /* ---- the whole ---- */
@@ -512,6 +735,7 @@ void topology_init(struct topology *t, struct loop *l, struct curlev *c, struct 
     t->sched = s;
     list_init(&t->alive);
     htab_init(&t->pods_by_name, 0);
+    route_table_init(&t->table);
     loop_task_init(&t->reap, topology_on_reap);
 }
 
@@ -527,8 +751,7 @@ void topology_apply(struct topology *t, const struct config *c)
         t->routes[i]->kept = false;
     for (size_t i = 0; i < c->n_servers; i++)
         topology_apply_server(t, &c->servers[i]);
-    for (size_t i = 0; i < c->n_routes; i++)
-        topology_apply_route(t, c, &c->routes[i], &rules);
+    topology_apply_routes(t, c, &rules);
     topology_drop_routes(t);
     topology_drop_servers(t);
     sched_refresh(t->sched);
@@ -537,6 +760,7 @@ void topology_apply(struct topology *t, const struct config *c)
 void topology_free(struct topology *t)
 {
     t->ending = true;
+    route_table_free(&t->table); /* nobody goes anywhere any more */
     for (size_t i = 0; i < t->n_routes; i++)
         t->routes[i]->kept = false;
     topology_drop_routes(t);

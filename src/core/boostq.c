@@ -544,6 +544,20 @@ void boostq_take(struct boostq *q, struct boostq_item *item)
     leave(q, item, true);
 }
 
+void boostq_stats_add(struct boostq_stats *to, const struct boostq_stats *more)
+{
+    to->enqueued += more->enqueued;
+    to->requeued += more->requeued;
+    to->dequeued += more->dequeued;
+    to->dequeued_boosted += more->dequeued_boosted;
+    to->dequeued_forced += more->dequeued_forced;
+    to->promoted += more->promoted;
+    to->forced_by_overtakes += more->forced_by_overtakes;
+    to->forced_by_sticky_wait += more->forced_by_sticky_wait;
+    to->expired += more->expired;
+    to->abandoned += more->abandoned;
+}
+
 /* ---- looking ---- */
 
 struct boostq_item *boostq_head_forced(const struct boostq *q)

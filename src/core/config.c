@@ -436,16 +436,7 @@ static void check_use(const struct config *c, struct config_report *report)
         config_report_add(report, false,
                           "no models are configured, every request will get 404: set ROUTER_BACKENDS, or "
                           "[model-server] and [model-route] in the INI file");
-    for (size_t i = 0; i < c->n_servers; i++) {
-        size_t r = 0;
-
-        while (r < c->n_routes && c->routes[r].server != i)
-            r++;
-        if (r == c->n_routes && c->n_routes > 0)
-            config_report_add(report, false,
-                              "%.250s:%zu: [model-server %.80s] is the target of no model-route",
-                              c->file == NULL ? "" : c->file, c->servers[i].line, c->servers[i].name);
-    }
+    config_routes_check_use(c, report);
 }
 
 /* What can be judged only when all sources were read. */
@@ -491,6 +482,15 @@ void config_free(struct config *c)
     config_option_free_all(c);
     config_routes_free(c);
     mem_free(c);
+}
+
+const struct config_server *config_find_server(const struct config *c, const char *name)
+{
+    for (size_t i = 0; i < c->n_servers; i++) {
+        if (strcmp(c->servers[i].name, name) == 0)
+            return &c->servers[i];
+    }
+    return NULL;
 }
 
 static void report_restart(const struct config *next, const struct config *running, enum config_option o,

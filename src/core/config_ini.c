@@ -11,24 +11,48 @@
 #include "config_option.h"
 #include "config_routes.h"
 #include "duration.h"
+#include "headers.h"
 #include "kubeslices.h"
 #include "mem.h"
 #include "nearest.h"
 
 #include <ini.h>
 
-enum section { SECTION_NONE, SECTION_ROUTER, SECTION_SERVER, SECTION_ROUTE, SECTION_IGNORED };
+enum section { SECTION_NONE, SECTION_ROUTER, SECTION_SERVER, SECTION_ROUTE, SECTION_RULE, SECTION_IGNORED };
 
-/* The keys of [model-server] and [model-route]; each is a bit of `seen`. */
-enum key { KEY_PODS, KEY_DNS, KEY_SERVICE, KEY_ENGINE, KEY_MODEL, KEY_TIMEOUT, KEY_TARGET, KEY_COUNT };
-static const char *const key_names[KEY_COUNT] = {"pods",  "dns",     "service", "engine",
-                                                 "model", "timeout", "target"};
-static const bool key_fits[KEY_COUNT][2] = {/* in [model-server], in [model-route] */
-                                            {true, false}, {true, false}, {true, false}, {true, false},
-                                            {true, true},  {true, false}, {false, true}};
+/* The keys of all sections but [router]; each is a bit of `seen`. */
+enum key {
+    KEY_PODS,
+    KEY_DNS,
+    KEY_SERVICE,
+    KEY_ENGINE,
+    KEY_MODEL,
+    KEY_TIMEOUT,
+    KEY_TARGET,
+    KEY_LORA,
+    KEY_HEADER,
+    KEY_URI,
+    KEY_COUNT
+};
+static const struct {
+    const char *name;
+    bool in_server, in_route, in_rule;
+    bool list; /* may go on in indented lines */
+} keys[KEY_COUNT] = {
+    [KEY_PODS] = {"pods", true, false, false, true},
+    [KEY_DNS] = {"dns", true, false, false, false},
+    [KEY_SERVICE] = {"service", true, false, false, false},
+    [KEY_ENGINE] = {"engine", true, false, false, false},
+    [KEY_MODEL] = {"model", true, true, true, false},
+    [KEY_TIMEOUT] = {"timeout", true, false, false, false},
+    [KEY_TARGET] = {"target", false, true, true, true},
+    [KEY_LORA] = {"lora", false, true, false, true},
+    [KEY_HEADER] = {"header", false, false, true, false},
+    [KEY_URI] = {"uri", false, false, true, false},
+};
 
 /* What an indented line, or the rest of a long one, belongs to. */
-enum open_value { OPEN_NOTHING, OPEN_IGNORED, OPEN_ONE_LINE, OPEN_PODS, OPEN_OPTION };
+enum open_value { OPEN_NOTHING, OPEN_IGNORED, OPEN_ONE_LINE, OPEN_LIST, OPEN_OPTION };
 
 struct ini {
     struct config *c;
@@ -45,7 +69,9 @@ struct ini {
     enum section section;
     size_t section_line, router_line;
     size_t entry;          /* index of its server or route */
+    size_t rule;           /* index of its rule in the route */
     unsigned seen;         /* keys it has, bit by enum key */
+    enum key list;         /* that is open (OPEN_LIST) */
     size_t section_errors; /* fatal problems when it began */
     /* The option that is set when all its lines have come in (OPEN_OPTION) */
     enum config_option option;
@@ -126,7 +152,16 @@ static void on_option(struct ini *ini, struct slice key, struct slice value)
 
 static const char *section_word(const struct ini *ini)
 {
-    return ini->section == SECTION_SERVER ? "model-server" : "model-route";
+    return ini->section == SECTION_SERVER  ? "model-server"
+           : ini->section == SECTION_ROUTE ? "model-route"
+                                           : "model-route .../rule ...";
+}
+
+static bool key_fits(const struct ini *ini, enum key k)
+{
+    return ini->section == SECTION_SERVER  ? keys[k].in_server
+           : ini->section == SECTION_ROUTE ? keys[k].in_route
+                                           : keys[k].in_rule;
 }
 
 /* KEY_COUNT: unknown, and reported. */
@@ -136,11 +171,11 @@ static enum key find_key(const struct ini *ini, struct slice name)
 
     nearest_start(&nearest, name);
     for (enum key k = 0; k < KEY_COUNT; k++) {
-        if (!key_fits[k][ini->section == SECTION_ROUTE])
+        if (!key_fits(ini, k))
             continue;
-        if (slice_eq(name, slice_of(key_names[k])))
+        if (slice_eq(name, slice_of(keys[k].name)))
             return k;
-        nearest_try(&nearest, slice_of(key_names[k]));
+        nearest_try(&nearest, slice_of(keys[k].name));
     }
     INI_ERROR(ini, ini->line, "unknown key \"%.*s\" in [%s]; the nearest known one is \"%s\"",
               CONFIG_SHOWN(name), section_word(ini), nearest.best);
@@ -186,12 +221,17 @@ static void set_service(struct ini *ini, struct config_server *s, struct slice v
         INI_ERROR(ini, ini->line, "service = %.*s: %s", CONFIG_SHOWN(value), error);
 }
 
+static struct config_place here(const struct ini *ini)
+{
+    return (struct config_place){ini->file, ini->line};
+}
+
 static void set_server_key(struct ini *ini, enum key k, struct slice value)
 {
     struct config_server *s = &ini->c->servers[ini->entry];
 
     if (k == KEY_PODS)
-        config_routes_add_pods(s, value, (struct config_place){ini->file, ini->line}, ini->report);
+        config_routes_add_pods(s, value, here(ini), ini->report);
     else if (k == KEY_DNS)
         set_dns(ini, s, value);
     else if (k == KEY_SERVICE)
@@ -204,15 +244,119 @@ static void set_server_key(struct ini *ini, enum key k, struct slice value)
         s->model = mem_dup_slice(value);
 }
 
+static void set_targets(struct ini *ini, struct route_rule_spec *r, struct slice value)
+{
+    if (r == NULL) {
+        INI_ERROR(ini, ini->line, "too many rules: at most %d in a route", ROUTE_RULES_MAX);
+        return;
+    }
+    if (r->target_line == 0)
+        r->target_line = ini->line;
+    config_routes_add_targets(r, value, here(ini), ini->report);
+}
+
 static void set_route_key(struct ini *ini, enum key k, struct slice value)
 {
-    struct config_route *r = &ini->c->routes[ini->entry];
-    char **field = k == KEY_MODEL ? &r->model : &r->target;
+    struct route_spec *s = &ini->c->routes[ini->entry];
 
-    mem_free(*field);
-    *field = mem_dup_slice(value);
+    if (k == KEY_TARGET) {
+        set_targets(ini, config_routes_own_rule(s), value);
+    } else if (k == KEY_LORA) {
+        config_routes_add_adapters(s, value, here(ini), ini->report);
+    } else {
+        mem_free(s->model);
+        s->model = mem_dup_slice(value);
+    }
+}
+
+/* KIND:TEXT */
+static void set_match(struct ini *ini, struct route_match *m, const char *key, struct slice value)
+{
+    struct slice text = value, word = slice_cut(&text, ':');
+    const char *problem;
+
+    for (enum route_match_kind kind = ROUTE_EXACT; kind <= ROUTE_REGEX; kind++) {
+        if (text.p == NULL || !slice_eq(word, slice_of(route_match_word(kind))))
+            continue;
+        m->kind = kind;
+        m->text = mem_dup_slice(text);
+        problem = route_match_problem(m);
+        if (problem != NULL)
+            INI_ERROR(ini, ini->line, "%s: regex \"%.*s\": %s", key, CONFIG_SHOWN(text), problem);
+        return;
+    }
+    INI_ERROR(ini, ini->line, "%s: \"%.*s\": expected exact:TEXT, prefix:TEXT or regex:PATTERN", key,
+              CONFIG_SHOWN(value));
+}
+
+/* Rules look at what goes on to the pods; these fields never do, or change on the way. */
+static bool is_hidden_header(struct slice name)
+{
+    static const enum header_id hidden[] = {HEADER_HOST,
+                                            HEADER_CONNECTION,
+                                            HEADER_KEEP_ALIVE,
+                                            HEADER_PROXY_CONNECTION,
+                                            HEADER_TE,
+                                            HEADER_PROXY_AUTHENTICATE,
+                                            HEADER_TRAILER,
+                                            HEADER_PROXY_AUTHORIZATION,
+                                            HEADER_EXPECT,
+                                            HEADER_TRANSFER_ENCODING,
+                                            HEADER_UPGRADE,
+                                            HEADER_HTTP2_SETTINGS,
+                                            HEADER_CONTENT_LENGTH};
+    const enum header_id id = headers_id(name);
+
+    for (size_t i = 0; i < ARRAY_LEN(hidden); i++) {
+        if (id == hidden[i])
+            return true;
+    }
+    return false;
+}
+
+/* NAME KIND:TEXT */
+static void set_header(struct ini *ini, struct route_rule_spec *r, struct slice value)
+{
+    struct slice name = {value.p, 0};
+    struct route_header *h;
+
+    while (name.n < value.n && value.p[name.n] != ' ' && value.p[name.n] != '\t')
+        name.n++;
+    if (is_hidden_header(name)) {
+        INI_ERROR(ini, ini->line, "header: %.*s is not passed on to pods, and rules cannot see it",
+                  CONFIG_SHOWN(name));
+        return;
+    }
+    h = route_rule_add_header(r, name);
+    if (h == NULL)
+        INI_ERROR(ini, ini->line, "too many headers: at most %d in a rule", ROUTE_HEADERS_MAX);
+    else
+        set_match(ini, &h->value, "header = NAME MATCH",
+                  slice_trim((struct slice){value.p + name.n, value.n - name.n}));
+}
+
+static void set_rule_key(struct ini *ini, enum key k, struct slice value)
+{
+    struct route_rule_spec *r = &ini->c->routes[ini->entry].rules[ini->rule];
+
     if (k == KEY_TARGET)
-        r->target_line = ini->line;
+        set_targets(ini, r, value);
+    else if (k == KEY_HEADER)
+        set_header(ini, r, value);
+    else if (k == KEY_URI)
+        set_match(ini, &r->uri, "uri = MATCH", value);
+    else
+        r->model = mem_dup_slice(value);
+}
+
+static void set_key(struct ini *ini, enum key k, struct slice value)
+{
+    if (ini->section == SECTION_SERVER)
+        set_server_key(ini, k, value);
+    else if (ini->section == SECTION_ROUTE)
+        set_route_key(ini, k, value);
+    else
+        set_rule_key(ini, k, value);
 }
 
 static void on_key(struct ini *ini, struct slice name, struct slice value)
@@ -221,18 +365,17 @@ static void on_key(struct ini *ini, struct slice name, struct slice value)
 
     if (k == KEY_COUNT)
         return;
-    if ((ini->seen & 1U << k) != 0) {
-        INI_ERROR(ini, ini->line, "\"%s\" is given twice in [%s]", key_names[k], section_word(ini));
+    if (k != KEY_HEADER && (ini->seen & 1U << k) != 0) {
+        INI_ERROR(ini, ini->line, "\"%s\" is given twice in [%s]", keys[k].name, section_word(ini));
         return;
     }
     ini->seen |= 1U << k;
-    ini->open = k == KEY_PODS ? OPEN_PODS : OPEN_ONE_LINE;
-    if (value.n == 0 && k != KEY_PODS) /* pods may start on the next line */
-        INI_ERROR(ini, ini->line, "\"%s\" has no value", key_names[k]);
-    else if (ini->section == SECTION_SERVER)
-        set_server_key(ini, k, value);
+    ini->open = keys[k].list ? OPEN_LIST : OPEN_ONE_LINE;
+    ini->list = k;
+    if (value.n == 0 && !keys[k].list) /* a list may start on the next line */
+        INI_ERROR(ini, ini->line, "\"%s\" has no value", keys[k].name);
     else
-        set_route_key(ini, k, value);
+        set_key(ini, k, value);
 }
 
 /* ---- sections ---- */
@@ -252,13 +395,33 @@ static void close_server(struct ini *ini)
                   "[model-server %.80s]: pods is empty; expected host:port, host:port, ...", s->name);
 }
 
+/* An empty list is as good as none. */
+static bool has_targets(const struct route_spec *s)
+{
+    for (size_t i = 0; i < s->n_rules; i++) {
+        if (s->rules[i].name == NULL)
+            return s->rules[i].n_targets > 0;
+    }
+    return false;
+}
+
 static void close_route(struct ini *ini)
 {
-    const struct config_route *r = &ini->c->routes[ini->entry];
+    const struct route_spec *s = &ini->c->routes[ini->entry];
 
-    if ((ini->seen & 1U << KEY_TARGET) == 0)
+    if ((ini->seen & 1U << KEY_TARGET) != 0 && !has_targets(s))
         INI_ERROR(ini, ini->section_line,
-                  "[model-route %.80s] has no target; expected the name of a model-server", r->name);
+                  "[model-route %.80s]: target is empty; expected NAME, NAME:WEIGHT, ...", s->name);
+}
+
+static void close_rule(struct ini *ini)
+{
+    const struct route_spec *s = &ini->c->routes[ini->entry];
+
+    if (s->rules[ini->rule].n_targets == 0)
+        INI_ERROR(ini, ini->section_line,
+                  "[model-route %.80s/rule %.80s] has no target; expected the name of a model-server",
+                  s->name, s->rules[ini->rule].name);
 }
 
 /* What can be said only when the whole section was read. */
@@ -269,6 +432,8 @@ static void close_section(struct ini *ini)
         close_server(ini);
     else if (ini->section == SECTION_ROUTE)
         close_route(ini);
+    else if (ini->section == SECTION_RULE)
+        close_rule(ini);
 }
 
 static enum section open_router(struct ini *ini, struct slice name)
@@ -300,7 +465,7 @@ static enum section open_entry(struct ini *ini, enum section kind, struct slice 
         if (config_routes_add_server(ini->c, name, ini->line) != NULL)
             return kind;
     } else {
-        struct config_route *r = config_routes_add_route(ini->c, name, ini->line);
+        struct route_spec *r = config_routes_add_route(ini->c, name, ini->line);
 
         ini->entry = ini->c->n_routes - 1;
         if (r != NULL) {
@@ -310,6 +475,71 @@ static enum section open_entry(struct ini *ini, enum section kind, struct slice 
     }
     INI_ERROR(ini, ini->line, "too many sections: at most %d of a kind", CONFIG_SERVERS_MAX);
     return SECTION_IGNORED;
+}
+
+/* "NAME/rule RULE" -> NAME, and RULE in *rule; {NULL, 0} in *rule: a route. */
+static struct slice cut_rule(struct slice name, struct slice *rule)
+{
+    static const char word[] = "/rule";
+    const size_t n = sizeof(word) - 1;
+
+    *rule = (struct slice){NULL, 0};
+    for (size_t i = 0; i + n <= name.n; i++) {
+        if (memcmp(name.p + i, word, n) != 0)
+            continue;
+        if (i + n < name.n && name.p[i + n] != ' ' && name.p[i + n] != '\t')
+            continue;
+        *rule = slice_trim((struct slice){name.p + i + n, name.n - i - n});
+        name.n = i;
+    }
+    return slice_trim(name);
+}
+
+static bool has_rule(const struct route_spec *s, struct slice name)
+{
+    for (size_t i = 0; i < s->n_rules; i++) {
+        if (s->rules[i].name != NULL && slice_eq(slice_of(s->rules[i].name), name))
+            return true;
+    }
+    return false;
+}
+
+static enum section open_rule(struct ini *ini, struct slice route, struct slice name)
+{
+    struct route_rule_spec *r;
+    size_t i = 0;
+
+    while (i < ini->c->n_routes && !slice_eq(slice_of(ini->c->routes[i].name), route))
+        i++;
+    if (i == ini->c->n_routes || name.n == 0 || name.n > CONFIG_NAME_MAX) {
+        if (i == ini->c->n_routes)
+            INI_ERROR(ini, ini->line, "[model-route %.*s] must stand before its rules", CONFIG_SHOWN(route));
+        else
+            INI_ERROR(ini, ini->line,
+                      "a rule needs a name of at most %d bytes; expected [model-route NAME/rule RULE]",
+                      CONFIG_NAME_MAX);
+        return SECTION_IGNORED;
+    }
+    r = has_rule(&ini->c->routes[i], name) ? NULL : route_spec_add_rule(&ini->c->routes[i]);
+    if (r == NULL) {
+        if (has_rule(&ini->c->routes[i], name))
+            INI_ERROR(ini, ini->line, "rule \"%.*s\" is given twice", CONFIG_SHOWN(name));
+        else
+            INI_ERROR(ini, ini->line, "too many rules: at most %d in a route", ROUTE_RULES_MAX);
+        return SECTION_IGNORED;
+    }
+    r->name = mem_dup_slice(name);
+    r->line = ini->line;
+    ini->entry = i;
+    ini->rule = ini->c->routes[i].n_rules - 1;
+    return SECTION_RULE;
+}
+
+static enum section open_route(struct ini *ini, struct slice name)
+{
+    struct slice rule, route = cut_rule(name, &rule);
+
+    return rule.p == NULL ? open_entry(ini, SECTION_ROUTE, route) : open_rule(ini, route, rule);
 }
 
 static enum section unknown_section(struct ini *ini, struct slice kind)
@@ -342,7 +572,7 @@ static void open_section(struct ini *ini, struct slice header)
     else if (slice_eq(kind, SLICE("model-server")))
         ini->section = open_entry(ini, SECTION_SERVER, name);
     else if (slice_eq(kind, SLICE("model-route")))
-        ini->section = open_entry(ini, SECTION_ROUTE, name);
+        ini->section = open_route(ini, name);
     else
         ini->section = unknown_section(ini, kind);
     ini->section_errors = ini->report->n_fatal;
@@ -355,8 +585,8 @@ static void continue_value(struct ini *ini, struct slice value)
     bool list = ini->open == OPEN_OPTION &&
                 (ini->option == CONFIG_OPT_backends || ini->option == CONFIG_OPT_session_boost_header);
 
-    if (ini->open == OPEN_PODS)
-        set_server_key(ini, KEY_PODS, value);
+    if (ini->open == OPEN_LIST)
+        set_key(ini, ini->list, value);
     else if (list)
         append_value(ini, value);
     else if (ini->open != OPEN_IGNORED)

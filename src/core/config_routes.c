@@ -28,12 +28,12 @@ struct config_server *config_routes_add_server(struct config *c, struct slice na
     return &c->servers[c->n_servers++];
 }
 
-struct config_route *config_routes_add_route(struct config *c, struct slice name, size_t line)
+struct route_spec *config_routes_add_route(struct config *c, struct slice name, size_t line)
 {
     if (c->n_routes == CONFIG_SERVERS_MAX)
         return NULL;
     c->routes = mem_array(c->routes, c->n_routes + 1, sizeof(*c->routes));
-    c->routes[c->n_routes] = (struct config_route){.name = mem_dup_slice(name), .line = line};
+    c->routes[c->n_routes] = (struct route_spec){.name = mem_dup_slice(name), .line = line};
     return &c->routes[c->n_routes++];
 }
 
@@ -100,6 +100,71 @@ void config_routes_add_pods(struct config_server *s, struct slice list, struct c
         add_pod(s, item, place, report);
 }
 
+/* ---- targets and adapters ---- */
+
+struct route_rule_spec *config_routes_own_rule(struct route_spec *s)
+{
+    for (size_t i = 0; i < s->n_rules; i++) {
+        if (s->rules[i].name == NULL)
+            return &s->rules[i];
+    }
+    return route_spec_add_rule(s);
+}
+
+static bool has_text(char *const *texts, size_t n, struct slice text)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (slice_eq(slice_of(texts[i]), text))
+            return true;
+    }
+    return false;
+}
+
+/* The next name of a list separated by commas, {.n = 0} for an empty one. False: reported. */
+static bool next_name(struct slice *list, struct slice *name, const char *place, struct config_report *report)
+{
+    *name = slice_trim(slice_cut(list, ','));
+    if (name->n <= CONFIG_NAME_MAX)
+        return true;
+    config_report_add(report, true, "%s: \"%.*s...\": the name is longer than %d bytes", place,
+                      CONFIG_SHOWN(*name), CONFIG_NAME_MAX);
+    return false;
+}
+
+void config_routes_add_targets(struct route_rule_spec *r, struct slice list, struct config_place at,
+                               struct config_report *report)
+{
+    char place[CONFIG_PLACE_MAX];
+    struct slice name;
+
+    config_routes_place(at, place);
+    while (list.p != NULL) {
+        if (!next_name(&list, &name, place, report) || name.n == 0)
+            continue;
+        if (!route_rule_add_target(r, name, ROUTE_NO_WEIGHT))
+            config_report_add(report, true, "%s: target \"%.*s\" is one too many: at most %d", place,
+                              CONFIG_SHOWN(name), ROUTE_TARGETS_MAX);
+    }
+}
+
+void config_routes_add_adapters(struct route_spec *s, struct slice list, struct config_place at,
+                                struct config_report *report)
+{
+    char place[CONFIG_PLACE_MAX];
+    struct slice name;
+
+    config_routes_place(at, place);
+    while (list.p != NULL) {
+        if (!next_name(&list, &name, place, report) || name.n == 0)
+            continue;
+        if (has_text(s->adapters, s->n_adapters, name))
+            config_report_add(report, true, "%s: adapter \"%.*s\" is given twice", place, CONFIG_SHOWN(name));
+        else if (!route_spec_add_adapter(s, name))
+            config_report_add(report, true, "%s: adapter \"%.*s\" is one too many: at most %d", place,
+                              CONFIG_SHOWN(name), ROUTE_ADAPTERS_MAX);
+    }
+}
+
 /* ---- the quick form ---- */
 
 static struct slice trim_lines(struct slice s)
@@ -116,7 +181,7 @@ static void add_backend(struct config *c, struct slice part, struct config_repor
 {
     struct slice pods = part, model = trim_lines(slice_cut(&pods, '='));
     struct config_server *server;
-    struct config_route *route;
+    struct route_spec *route;
     size_t errors = report->n_fatal;
 
     if (pods.p == NULL || model.n == 0) {
@@ -136,7 +201,8 @@ static void add_backend(struct config *c, struct slice part, struct config_repor
         return;
     }
     route->model = mem_dup_slice(model);
-    route->target = mem_dup_slice(model);
+    if (!route_rule_add_target(config_routes_own_rule(route), model, ROUTE_NO_WEIGHT))
+        return; /* never: it is the first */
     config_routes_add_pods(server, pods, (struct config_place){.name = BACKENDS}, report);
     if (server->n_pods == 0 && report->n_fatal == errors)
         config_report_add(report, true, "%s: model \"%.*s\" has no pods: expected %.*s=host:port", BACKENDS,
@@ -219,49 +285,233 @@ static void check_routes(const struct config *c, const char *file, struct config
 {
     for (size_t i = 0; i < c->n_routes; i++) {
         for (size_t j = 0; j < i; j++) {
-            const struct config_route *a = &c->routes[j], *b = &c->routes[i];
+            const struct route_spec *a = &c->routes[j], *b = &c->routes[i];
 
-            if (strcmp(a->model, b->model) == 0)
-                report_twice("a route for model", b->model, file, a->line, b->line, report);
-            else if (strcmp(a->name, b->name) == 0)
-                report_twice("model-route", b->name, file, a->line, b->line, report);
-            else
+            if (strcmp(a->name, b->name) != 0)
                 continue;
+            report_twice("model-route", b->name, file, a->line, b->line, report);
             break;
         }
     }
 }
 
-static void report_target(const struct config *c, const struct config_route *r, const char *file,
-                          struct config_report *report)
+static void report_target(const struct config *c, const struct route_spec *s, struct slice target,
+                          const char *place, struct config_report *report)
 {
     struct nearest nearest;
-    char place[CONFIG_PLACE_MAX];
 
-    place_of(file, r->target_line, place);
-    nearest_start(&nearest, slice_of(r->target));
+    nearest_start(&nearest, target);
     for (size_t i = 0; i < c->n_servers; i++)
         nearest_try(&nearest, slice_of(c->servers[i].name));
-    config_report_add(report, true, "%s: [model-route %.80s]: target \"%.80s\" is no model-server%s%s%s",
-                      place, r->name, r->target,
+    config_report_add(report, true, "%s: [model-route %.80s]: target \"%.*s\" is no model-server%s%s%s",
+                      place, s->name, CONFIG_SHOWN(target),
                       c->n_servers == 0 ? ": there is none" : "; the nearest is \"", nearest.best,
                       c->n_servers == 0 ? "" : "\"");
 }
 
+static bool is_server(const struct config *c, struct slice name)
+{
+    for (size_t i = 0; i < c->n_servers; i++) {
+        if (slice_eq(slice_of(c->servers[i].name), name))
+            return true;
+    }
+    return false;
+}
+
+/* NAME:WEIGHT; names may hold colons, too. False: no number behind the last one. */
+static bool split_weight(struct slice text, struct slice *name, int64_t *weight)
+{
+    const char *colon = text.n > 0 ? memrchr(text.p, ':', text.n) : NULL;
+    struct slice digits;
+    int64_t value = 0;
+
+    if (colon == NULL)
+        return false;
+    digits = slice_trim((struct slice){colon + 1, text.n - (size_t)(colon + 1 - text.p)});
+    for (size_t i = 0; i < digits.n; i++) {
+        if (digits.p[i] < '0' || digits.p[i] > '9' || i > 8)
+            return false;
+        value = value * 10 + (digits.p[i] - '0');
+    }
+    if (digits.n == 0)
+        return false;
+    *name = slice_trim((struct slice){text.p, (size_t)(colon - text.p)});
+    *weight = value;
+    return true;
+}
+
+/* A server's whole name counts before one with a weight. */
+static void resolve_target(const struct config *c, const struct route_spec *s, struct route_weight *t,
+                           const char *place, struct config_report *report)
+{
+    struct slice name = slice_of(t->server);
+    char *server;
+
+    if (is_server(c, name))
+        return;
+    if (split_weight(name, &name, &t->weight)) {
+        server = mem_dup_slice(name);
+        mem_free(t->server);
+        t->server = server;
+        if (is_server(c, slice_of(server)))
+            return;
+    }
+    report_target(c, s, slice_of(t->server), place, report);
+}
+
+static bool has_server_before(const struct route_rule_spec *r, size_t i)
+{
+    for (size_t k = 0; k < i; k++) {
+        if (strcmp(r->targets[k].server, r->targets[i].server) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void resolve_rule(const struct config *c, const struct route_spec *s, struct route_rule_spec *r,
+                         const char *file, struct config_report *report)
+{
+    char place[CONFIG_PLACE_MAX];
+    const char *problem;
+
+    place_of(file, r->target_line, place);
+    for (size_t i = 0; i < r->n_targets; i++) {
+        resolve_target(c, s, &r->targets[i], place, report);
+        if (has_server_before(r, i))
+            config_report_add(report, true, "%s: target \"%.80s\" is given twice", place,
+                              r->targets[i].server);
+    }
+    problem = r->n_targets > 0 ? route_weights_problem(r) : NULL;
+    if (problem != NULL)
+        config_report_add(report, true, "%s: [model-route %.80s]: %s", place, s->name, problem);
+}
+
+/* The route's own targets come last, wherever their line stands. */
+static void put_own_rule_last(struct route_spec *s)
+{
+    for (size_t i = 0; i + 1 < s->n_rules; i++) {
+        struct route_rule_spec own = s->rules[i];
+
+        if (own.name != NULL)
+            continue;
+        s->rules[i] = s->rules[i + 1];
+        s->rules[i + 1] = own;
+    }
+}
+
 void config_routes_resolve(struct config *c, const char *file, struct config_report *report)
 {
+    char place[CONFIG_PLACE_MAX];
+
     check_servers(c, file, report);
     check_routes(c, file, report);
     for (size_t i = 0; i < c->n_routes; i++) {
-        struct config_route *r = &c->routes[i];
+        struct route_spec *s = &c->routes[i];
 
-        if (r->target == NULL) /* reported when its section was read */
+        put_own_rule_last(s);
+        for (size_t k = 0; k < s->n_rules; k++)
+            resolve_rule(c, s, &s->rules[k], file, report);
+        place_of(file, s->line, place);
+        if (s->n_rules == 0)
+            config_report_add(report, true,
+                              "%s: [model-route %.80s] has no target; expected the name of a model-server",
+                              place, s->name);
+    }
+}
+
+/* ---- what is of no use ---- */
+
+static bool is_target(const struct config *c, const char *server)
+{
+    for (size_t i = 0; i < c->n_routes; i++) {
+        for (size_t k = 0; k < c->routes[i].n_rules; k++) {
+            const struct route_rule_spec *r = &c->routes[i].rules[k];
+
+            for (size_t t = 0; t < r->n_targets; t++) {
+                if (strcmp(r->targets[t].server, server) == 0)
+                    return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The rule that takes every request of the route's model, or NULL. */
+static const struct route_rule_spec *open_rule(const struct route_spec *s)
+{
+    for (size_t i = 0; i < s->n_rules; i++) {
+        if (route_rule_is_open(&s->rules[i]))
+            return &s->rules[i];
+    }
+    return NULL;
+}
+
+static void check_rules_use(const struct config *c, const struct route_spec *s, struct config_report *report)
+{
+    const struct route_rule_spec *open = open_rule(s);
+    char place[CONFIG_PLACE_MAX];
+
+    if (open == NULL || open == &s->rules[s->n_rules - 1])
+        return;
+    place_of(c->file, open[1].name != NULL ? open[1].line : open[1].target_line, place);
+    config_report_add(
+        report, false,
+        "%s: [model-route %.80s]: no request comes here: rule \"%.80s\" before it has no condition", place,
+        s->name, open->name);
+}
+
+static void check_route_use(const struct config *c, size_t at, struct config_report *report)
+{
+    char place[CONFIG_PLACE_MAX], first[CONFIG_PLACE_MAX];
+
+    for (size_t i = 0; i < at; i++) {
+        if (strcmp(c->routes[i].model, c->routes[at].model) != 0 || open_rule(&c->routes[i]) == NULL)
             continue;
-        r->server = 0;
-        while (r->server < c->n_servers && strcmp(c->servers[r->server].name, r->target) != 0)
-            r->server++;
-        if (r->server == c->n_servers)
-            report_target(c, r, file, report);
+        place_of(c->file, c->routes[at].line, place);
+        place_of(c->file, c->routes[i].line, first);
+        config_report_add(
+            report, false,
+            "%s: model-route \"%.80s\" gets no request: \"%.80s\" at %s is older and takes all of "
+            "model \"%.80s\"",
+            place, c->routes[at].name, c->routes[i].name, first, c->routes[at].model);
+        return;
+    }
+}
+
+static void check_adapters_use(const struct config *c, const struct route_spec *s,
+                               struct config_report *report)
+{
+    char place[CONFIG_PLACE_MAX];
+
+    for (size_t i = 0; i < s->n_adapters; i++) {
+        for (size_t k = 0; k < c->n_routes; k++) {
+            if (strcmp(c->routes[k].model, s->adapters[i]) != 0)
+                continue;
+            place_of(c->file, s->line, place);
+            config_report_add(
+                report, false,
+                "%s: [model-route %.80s]: adapter \"%.80s\" gets no request: a model has this name", place,
+                s->name, s->adapters[i]);
+            break;
+        }
+    }
+}
+
+void config_routes_check_use(const struct config *c, struct config_report *report)
+{
+    char place[CONFIG_PLACE_MAX];
+
+    for (size_t i = 0; i < c->n_servers && c->n_routes > 0; i++) {
+        if (is_target(c, c->servers[i].name))
+            continue;
+        place_of(c->file, c->servers[i].line, place);
+        config_report_add(report, false, "%s: [model-server %.80s] is the target of no model-route", place,
+                          c->servers[i].name);
+    }
+    for (size_t i = 0; i < c->n_routes; i++) {
+        check_rules_use(c, &c->routes[i], report);
+        check_route_use(c, i, report);
+        check_adapters_use(c, &c->routes[i], report);
     }
 }
 
@@ -276,11 +526,8 @@ void config_routes_free(struct config *c)
         mem_free(c->servers[i].service);
         mem_free(c->servers[i].model);
     }
-    for (size_t i = 0; i < c->n_routes; i++) {
-        mem_free(c->routes[i].name);
-        mem_free(c->routes[i].model);
-        mem_free(c->routes[i].target);
-    }
+    for (size_t i = 0; i < c->n_routes; i++)
+        route_spec_free(&c->routes[i]);
     mem_free(c->servers);
     mem_free(c->routes);
 }

@@ -94,10 +94,63 @@ static bool print_server(const struct config_server *s, const char *prefix, stru
     return s->timeout_us == 0 || buf_printf(out, "%stimeout = %.*s\n", prefix, (int)n, timeout);
 }
 
-static bool print_route(const struct config_route *r, const char *prefix, struct buf *out)
+static bool print_targets(const struct route_rule_spec *r, const char *prefix, struct buf *out)
 {
-    return buf_printf(out, "\n%s[model-route %s]\n%smodel = %s\n%starget = %s\n", prefix, r->name, prefix,
-                      r->model, prefix, r->target);
+    for (size_t i = 0; i < r->n_targets; i++) {
+        if (!buf_printf(out, "%s%s", i > 0 ? ", " : prefix, i > 0 ? "" : "target = ") ||
+            !buf_printf(out, "%s", r->targets[i].server))
+            return false;
+        if (r->targets[i].weight != ROUTE_NO_WEIGHT &&
+            !buf_printf(out, ":%lld", (long long)r->targets[i].weight))
+            return false;
+    }
+    return buf_append(out, "\n", 1);
+}
+
+static bool print_rule(const struct route_spec *s, const struct route_rule_spec *r, const char *prefix,
+                       struct buf *out)
+{
+    if (!buf_printf(out, "\n%s[model-route %s/rule %s]\n", prefix, s->name, r->name))
+        return false;
+    for (size_t i = 0; i < r->n_headers; i++) {
+        const struct route_header *h = &r->headers[i];
+
+        if (!buf_printf(out, "%sheader = %s %s:%s\n", prefix, h->name, route_match_word(h->value.kind),
+                        h->value.text))
+            return false;
+    }
+    if (r->uri.kind != ROUTE_ANY &&
+        !buf_printf(out, "%suri = %s:%s\n", prefix, route_match_word(r->uri.kind), r->uri.text))
+        return false;
+    if (r->model != NULL && !buf_printf(out, "%smodel = %s\n", prefix, r->model))
+        return false;
+    return print_targets(r, prefix, out);
+}
+
+static bool print_adapters(const struct route_spec *s, const char *prefix, struct buf *out)
+{
+    for (size_t i = 0; i < s->n_adapters; i++) {
+        if (!buf_printf(out, "%s%s", i > 0 ? ", " : prefix, i > 0 ? "" : "lora = ") ||
+            !buf_printf(out, "%s", s->adapters[i]))
+            return false;
+    }
+    return s->n_adapters == 0 || buf_append(out, "\n", 1);
+}
+
+static bool print_route(const struct route_spec *s, const char *prefix, struct buf *out)
+{
+    const struct route_rule_spec *own = s->n_rules > 0 ? &s->rules[s->n_rules - 1] : NULL;
+
+    if (!buf_printf(out, "\n%s[model-route %s]\n%smodel = %s\n", prefix, s->name, prefix, s->model) ||
+        !print_adapters(s, prefix, out))
+        return false;
+    if (own != NULL && own->name == NULL && !print_targets(own, prefix, out))
+        return false;
+    for (size_t i = 0; i < s->n_rules; i++) {
+        if (s->rules[i].name != NULL && !print_rule(s, &s->rules[i], prefix, out))
+            return false;
+    }
+    return true;
 }
 
 /* What comes from ROUTER_BACKENDS is a comment, so that the whole can be used as an INI file. */
@@ -172,7 +225,8 @@ bool config_text_example(struct buf *out)
         ";\n"
         "; A line is \"key = value\". Comments start with ';' or '#', at the start of a line or after a "
         "space.\n"
-        "; An indented line continues the list above it (pods, backends, session_boost_header).\n"
+        "; An indented line continues the list above it (pods, target, lora, backends, "
+        "session_boost_header).\n"
         "; Environment variables and flags count before this file. SIGHUP reads it again; if it holds an "
         "error,\n"
         "; the router says so and keeps what it has.\n"
@@ -195,12 +249,14 @@ bool config_text_example(struct buf *out)
         "; For the head of an answer; 0 = as upstream_header_timeout.\n"
         ";timeout = 0s\n"
         "\n"
-        "; A model-route gives a model its public name (default: the route's own) and names the server "
+        "; A model-route gives a model its public name (default: the route's own) and names the servers "
         "behind it.\n"
-        "; Each public model has one route.\n"
         "[model-route chat]\n"
         ";model = chat\n"
+        "; One server, or several that take turns by weight: chat:70, chat-canary:30\n"
         "target = chat\n"
+        "; Adapters that its pods serve: each is a public name, too, and goes to the pods under it.\n"
+        ";lora = support-lora, sales-lora\n"
         "\n"
         "; Pods behind a DNS name, such as a headless Kubernetes Service: every address is a pod, and the "
         "name is looked up\n"
@@ -228,6 +284,14 @@ bool config_text_example(struct buf *out)
         "\n"
         ";[model-route qwen3-route]\n"
         ";model = Qwen/Qwen3-8B\n"
+        ";target = qwen3:9, chat:1\n"
+        "\n"
+        "; Rules of a route are tried in their order, before its own target. All that a rule says must "
+        "match.\n"
+        ";[model-route qwen3-route/rule premium]\n"
+        ";header = x-tier exact:premium\n"
+        ";header = x-client regex:^(web|mobile)-[0-9]+$\n"
+        ";uri = prefix:/v1/chat/\n"
         ";target = qwen3\n";
 
     if (!buf_append(out, head, sizeof(head) - 1))
@@ -305,14 +369,29 @@ bool config_text_options_doc(struct buf *out)
         "| | `model` | - | the name the pods know the model by; without it request bodies are passed on "
         "untouched |\n"
         "| | `timeout` | `0s` | for the head of an answer; 0 = `UPSTREAM_HEADER_TIMEOUT` |\n"
-        "| `[model-route NAME]` | `model` | NAME | public name of the model; each has one route |\n"
-        "| | `target` | - | name of the model-server; required |\n"
+        "| `[model-route NAME]` | `model` | NAME | public name of the model; of several routes for one the "
+        "first in "
+        "the file comes first |\n"
+        "| | `target` | - | name of the model-server, or `NAME:WEIGHT, NAME:WEIGHT, ...`: they take turns by "
+        "weight; "
+        "for requests that no rule takes; required in a route without rules |\n"
+        "| | `lora` | - | list of adapters: public names, too, passed on as they are |\n"
+        "| `[model-route NAME/rule RULE]` | `header` | - | `HEADER MATCH`; may be given several times; a "
+        "missing "
+        "header counts as empty |\n"
+        "| | `uri` | - | `MATCH` against the path without query |\n"
+        "| | `model` | - | the name in the request: the route's model, or one of its adapters |\n"
+        "| | `target` | - | as in the route; required |\n"
+        "\n"
+        "`MATCH` is `exact:TEXT`, `prefix:TEXT` or `regex:PATTERN` (RE2 syntax, matches anywhere). Rules are "
+        "tried in "
+        "the order of the\n"
+        "file; all that a rule says must match.\n"
         "\n"
         "`ROUTER_BACKENDS=MODEL=host:port,host:port;MODEL2=...` makes a server (engine vllm) and a route for "
         "each MODEL. The\n"
-        "first `=` ends the name: it may hold `/`, `:` and `.`, but neither `=` nor `;`. A model defined "
-        "here and in the INI file\n"
-        "is an error.\n"
+        "first `=` ends the name: it may hold `/`, `:` and `.`, but neither `=` nor `;`. Routes of the "
+        "INI file come before these.\n"
         "\n"
         "In Kubernetes, a Service named `router` makes every pod of its namespace see "
         "`ROUTER_PORT=tcp://...`. Such values are\n"

@@ -288,6 +288,17 @@ struct slice headers_path(struct slice target)
     return path.n > 0 ? path : SLICE("/");
 }
 
+struct slice headers_field(struct slice fields, struct slice name)
+{
+    while (fields.p != NULL) {
+        struct slice value = slice_cut(&fields, '\n');
+
+        if (value.n > name.n && value.p[name.n] == ':' && slice_ieq(slice_cut(&value, ':'), name))
+            return slice_trim((struct slice){value.p, value.n - 1}); /* without the CR */
+    }
+    return (struct slice){NULL, 0};
+}
+
 static char *headers_put_request_line(char *at, const struct http1_head *head)
 {
     struct slice target = headers_origin(http1_target(head));

@@ -95,7 +95,7 @@ void model_set_pods(struct model *m, struct pod *const *pods, size_t n, int64_t 
     model_refresh(m, now_us);
 }
 
-static bool some_pod_is_in_place(const struct model *m, int64_t now_us)
+bool model_in_place(const struct model *m, int64_t now_us)
 {
     for (size_t i = 0; i < m->n_targets; i++) {
         if (!m->targets[i]->pod->leaving && !pod_is_aside(m->targets[i]->pod, now_us))
@@ -118,7 +118,7 @@ static bool set_usable(struct model *m, struct model_target *t, bool usable)
 
 bool model_refresh(struct model *m, int64_t now_us)
 {
-    bool heed_aside = some_pod_is_in_place(m, now_us), changed = false;
+    bool heed_aside = model_in_place(m, now_us), changed = false;
 
     m->n_usable = 0;
     for (size_t i = 0; i < m->n_targets; i++) {
@@ -130,6 +130,28 @@ bool model_refresh(struct model *m, int64_t now_us)
             changed = true;
     }
     return changed;
+}
+
+void model_inherit(struct model *m, const struct model *ended)
+{
+    boostq_stats_add(&m->q.stats, &ended->q.stats);
+    m->q.tracker.evictions += ended->q.tracker.evictions;
+    for (int reason = 0; reason < POD_ROOM_KINDS; reason++)
+        m->closed_us[reason] += ended->closed_us[reason];
+}
+
+bool model_knows(const struct model *m, struct slice session, int64_t *at_us)
+{
+    const struct session_entry *e;
+    struct session_key key;
+
+    if (!m->q.rules.prefer_warm || m->q.tracker.n == 0)
+        return false;
+    session_lru_key(&key, session);
+    e = session_lru_find(&m->q.tracker, &key);
+    if (e != NULL)
+        *at_us = e->completed_us;
+    return e != NULL;
 }
 
 void model_learn(struct model *m, const struct worth_turn *turn)

@@ -308,7 +308,7 @@ static void test_backends(void **state)
     assert_int_equal(f.c->servers[0].engine, PROMTEXT_VLLM);
     assert_null(f.c->servers[0].model);
     assert_string_equal(f.c->routes[1].model, "m2");
-    assert_int_equal(f.c->routes[1].server, 1);
+    assert_string_equal(f.c->routes[1].rules[0].targets[0].server, "m2");
     fixture_free(&f);
 }
 
@@ -321,7 +321,7 @@ static void test_bad_backends(void **state)
     fixture_expect(&f, true, "\"=h:1\": expected MODEL=");
     fixture_expect(&f, true, "model \"m\" has no pods");
     fixture_expect(&f, true, "pod \"h:1\" is given twice");
-    fixture_expect(&f, true, "a route for model \"a\" is given twice");
+    fixture_expect(&f, true, "model-server \"a\" is given twice");
     fixture_free(&f);
 }
 
@@ -331,8 +331,26 @@ static void test_backends_and_ini_of_one_model(void **state)
                                     NULL, LIST(POD));
 
     (void)state;
-    fixture_expect(&f, true, "ROUTER_BACKENDS: a route for model \"m\" is given twice, first at /tmp/");
-    fixture_expect_count(&f, 1, 1);
+    fixture_expect(&f, false, "ROUTER_BACKENDS: model-route \"m\" gets no request: \"r\" at /tmp/");
+    fixture_expect_count(&f, 0, 1);
+    fixture_free(&f);
+}
+
+static void test_routes_of_no_use(void **state)
+{
+    struct fixture f = fixture_load("[model-server s]\npods = h:1\n[model-server t]\npods = h:2\n"
+                                    "[model-route r]\nmodel = m\nlora = a, n\ntarget = s\n"
+                                    "[model-route r/rule all]\ntarget = s\n"
+                                    "[model-route q]\nmodel = m\ntarget = s\n[model-route n]\ntarget = s\n",
+                                    NULL, NULL);
+
+    (void)state;
+    fixture_expect(&f, false, ":3: [model-server t] is the target of no model-route");
+    fixture_expect(&f, false,
+                   ":8: [model-route r]: no request comes here: rule \"all\" before it has no condition");
+    fixture_expect(&f, false, ":11: model-route \"q\" gets no request: \"r\" at ");
+    fixture_expect(&f, false, ":5: [model-route r]: adapter \"n\" gets no request: a model has this name");
+    fixture_expect_count(&f, 0, 4);
     fixture_free(&f);
 }
 
@@ -407,6 +425,7 @@ int main(void)
         cmocka_unit_test(test_backends),
         cmocka_unit_test(test_bad_backends),
         cmocka_unit_test(test_backends_and_ini_of_one_model),
+        cmocka_unit_test(test_routes_of_no_use),
         cmocka_unit_test(test_no_file),
         cmocka_unit_test(test_reload_keeps_what_needs_a_restart),
         cmocka_unit_test(test_report_is_bounded_and_plain),

@@ -53,7 +53,7 @@ static void check_whole(const char *text)
     assert_int_equal(s->timeout_us, 90 * US_PER_S);
     assert_int_equal(f.c->n_routes, 1);
     assert_string_equal(f.c->routes[0].model, "public");
-    assert_int_equal(f.c->routes[0].server, 0);
+    assert_string_equal(f.c->routes[0].rules[0].targets[0].server, f.c->servers[0].name);
     fixture_free(&f);
 }
 
@@ -196,7 +196,7 @@ static void test_long_section_names(void **state)
         name, name, name);
     f = parse(text);
     fixture_expect_count(&f, 0, 0);
-    assert_int_equal(f.c->routes[0].server, 1);
+    assert_string_equal(f.c->routes[0].rules[0].targets[0].server, f.c->servers[1].name);
     fixture_free(&f);
 }
 
@@ -297,10 +297,8 @@ static void test_routes(void **state)
         {"[model-route r]\n", "f:3: [model-route r] has no target"},
         {"[model-route r]\nmodel = m\ntarget = S\n",
          "f:5: [model-route r]: target \"S\" is no model-server; the nearest is \"s\""},
-        {"[model-route r]\ntarget =\n", "f:4: \"target\" has no value"},
+        {"[model-route r]\ntarget =\n", "f:3: [model-route r]: target is empty; expected NAME, NAME:WEIGHT"},
         {"[model-route r]\ntarget = s\npods = a:1\n", "f:5: unknown key \"pods\" in [model-route]"},
-        {"[model-route r]\ntarget = s\n[model-route q]\nmodel = r\ntarget = s\n",
-         "f:5: a route for model \"r\" is given twice, first at f:3"},
         {"[model-route r]\ntarget = s\n[model-route r]\nmodel = r2\ntarget = s\n",
          "f:5: model-route \"r\" is given twice, first at f:3"},
     };
@@ -312,6 +310,127 @@ static void test_routes(void **state)
     }
     refuse("[model-route r]\ntarget = s\n",
            "f:2: [model-route r]: target \"s\" is no model-server: there is none");
+}
+
+/* ---- rules ---- */
+
+static void test_whole_route(void **state)
+{
+    struct fixture f =
+        parse("[model-server a:5]\npods = a:1\n[model-server b]\npods = b:1\n[model-server c 1]\npods = c:1\n"
+              "[model-route r]\ntarget = a:5, b,\n  c 1\nlora = x/1 , y,\n  z\nmodel = m\n"
+              "[model-route r/rule first]\nheader = X-Tier exact:gold: 1\nheader = x-empty exact:\n"
+              "header = x-r  regex:^a b|c$\nuri = prefix:/v1/chat\nmodel = y\ntarget = a:5:70,b:30\n"
+              "[model-route other]\ntarget = b : 2\n"
+              "[model-route r/rule  second one]\nuri=regex:.\ntarget = c 1:0, b:1\n");
+    const struct route_spec *r = &f.c->routes[0];
+
+    (void)state;
+    fixture_expect_count(&f, 0, 0);
+    assert_string_equal(r->model, "m");
+    assert_int_equal(r->n_adapters, 3);
+    assert_string_equal(r->adapters[0], "x/1");
+    assert_string_equal(r->adapters[2], "z");
+    assert_int_equal(r->n_rules, 3);
+    assert_string_equal(r->rules[0].name, "first");
+    assert_int_equal(r->rules[0].line, 13);
+    assert_int_equal(r->rules[0].n_headers, 3);
+    assert_string_equal(r->rules[0].headers[0].name, "X-Tier");
+    assert_int_equal(r->rules[0].headers[0].value.kind, ROUTE_EXACT);
+    assert_string_equal(r->rules[0].headers[0].value.text, "gold: 1");
+    assert_string_equal(r->rules[0].headers[1].value.text, "");
+    assert_int_equal(r->rules[0].headers[2].value.kind, ROUTE_REGEX);
+    assert_string_equal(r->rules[0].headers[2].value.text, "^a b|c$");
+    assert_int_equal(r->rules[0].uri.kind, ROUTE_PREFIX);
+    assert_string_equal(r->rules[0].model, "y");
+    assert_int_equal(r->rules[0].n_targets, 2);
+    assert_string_equal(r->rules[0].targets[0].server, "a:5");
+    assert_int_equal(r->rules[0].targets[0].weight, 70);
+    assert_int_equal(r->rules[0].targets[1].weight, 30);
+    assert_string_equal(r->rules[1].name, "second one");
+    assert_int_equal(r->rules[1].targets[0].weight, 0);
+    assert_null(r->rules[2].name); /* the route's own comes last */
+    assert_int_equal(r->rules[2].n_targets, 3);
+    assert_string_equal(r->rules[2].targets[0].server, "a:5"); /* a whole name before a weight */
+    assert_int_equal(r->rules[2].targets[0].weight, ROUTE_NO_WEIGHT);
+    assert_string_equal(r->rules[2].targets[2].server, "c 1");
+    assert_int_equal(f.c->routes[1].rules[0].targets[0].weight, 2);
+    fixture_free(&f);
+}
+
+static void test_rules(void **state)
+{
+    static const char before[] =
+        "[model-server s]\npods = a:1\n[model-server t]\npods = b:1\n[model-route r]\n";
+    char text[1000], many[700];
+    static const struct {
+        const char *lines, *problem;
+    } cases[] = {
+        {"target = s:1, t\n", "f:6: [model-route r]: some targets have a weight and some have none"},
+        {"target = s:0, t:0\n", "f:6: [model-route r]: all weights are 0"},
+        {"target = s:1000001, t:1\n", "f:6: [model-route r]: a weight is 0 to 1000000"},
+        {"target = s, s\n", "f:6: target \"s\" is given twice"},
+        {"target = s:1,\n s:2\n", "f:6: target \"s\" is given twice"},
+        {"target = s:x\n", "f:6: [model-route r]: target \"s:x\" is no model-server; the nearest is \"s\""},
+        {"target = s\nlora = a, b, a\n", "f:7: adapter \"a\" is given twice"},
+        {"[model-route r/rule x]\n", "f:6: [model-route r/rule x] has no target"},
+        {"[model-route r/rule x]\ntarget =\n", "f:6: [model-route r/rule x] has no target"},
+        {"target = s\n[model-route q/rule x]\ntarget = s\n",
+         "f:7: [model-route q] must stand before its rules"},
+        {"target = s\n[model-route r/rule]\ntarget = s\n", "f:7: a rule needs a name"},
+        {"[model-route r/rule x]\ntarget = s\n[model-route r/rule x]\ntarget = s\n",
+         "f:8: rule \"x\" is given twice"},
+        {"[model-route r/rule x]\ntarget = s\nheader = h\n",
+         "f:8: header = NAME MATCH: \"\": expected exact:TEXT"},
+        {"[model-route r/rule x]\ntarget = s\nheader = h is:a\n",
+         "\"is:a\": expected exact:TEXT, prefix:TEXT or regex"},
+        {"[model-route r/rule x]\ntarget = s\nheader = Host exact:a\n",
+         "f:8: header: Host is not passed on to pods"},
+        {"[model-route r/rule x]\ntarget = s\nuri = /v1\n", "f:8: uri = MATCH: \"/v1\": expected exact:TEXT"},
+        {"[model-route r/rule x]\ntarget = s\nuri = regex:(a\n",
+         "f:8: uri = MATCH: regex \"(a\": ( has no )"},
+        {"[model-route r/rule x]\ntarget = s\nuri = exact:a\nuri = exact:b\n",
+         "f:9: \"uri\" is given twice in [model-route .../rule"},
+        {"[model-route r/rule x]\ntarget = s\nlora = a\n",
+         "f:8: unknown key \"lora\" in [model-route .../rule"},
+        {"target = s\nheader = a exact:b\n", "f:7: unknown key \"header\" in [model-route]"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        (void)snprintf(text, sizeof(text), "%s%s", before, cases[i].lines);
+        refuse(text, cases[i].problem);
+    }
+    many[0] = '\0';
+    for (size_t i = 0; i <= ROUTE_HEADERS_MAX; i++)
+        (void)snprintf(many + strlen(many), sizeof(many) - strlen(many), "header = h%zu exact:\n", i);
+    (void)snprintf(text, sizeof(text), "%s[model-route r/rule x]\ntarget = s\n%s", before, many);
+    refuse(text, "f:24: too many headers: at most 16 in a rule");
+}
+
+static void test_many_rules(void **state)
+{
+    struct buf b;
+    struct fixture f;
+
+    (void)state;
+    buf_init(&b, 1 << 20);
+    assert_true(buf_printf(&b, "[model-server s]\npods = a:1\n[model-route r]\n"));
+    for (size_t i = 0; i <= ROUTE_RULES_MAX; i++)
+        assert_true(buf_printf(&b, "[model-route r/rule %zu]\ntarget = s\n", i));
+    f = parse_bytes(buf_slice(&b));
+    fixture_expect_count(&f, 1, 1);
+    fixture_expect(&f, true, "f:132: too many rules: at most 64 in a route");
+    fixture_free(&f);
+    buf_clear(&b);
+    assert_true(buf_printf(&b, "[model-server s]\npods = a:1\n[model-route r]\ntarget = s\nlora ="));
+    for (size_t i = 0; i <= ROUTE_ADAPTERS_MAX; i++)
+        assert_true(buf_printf(&b, " a%zu,", i));
+    f = parse_bytes(buf_slice(&b));
+    fixture_expect_count(&f, 1, 1);
+    fixture_expect(&f, true, "f:5: adapter \"a256\" is one too many");
+    fixture_free(&f);
+    buf_free(&b);
 }
 
 static void test_all_problems_are_listed(void **state)
@@ -369,6 +488,9 @@ int main(void)
         cmocka_unit_test(test_sections),
         cmocka_unit_test(test_servers),
         cmocka_unit_test(test_routes),
+        cmocka_unit_test(test_whole_route),
+        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_many_rules),
         cmocka_unit_test(test_all_problems_are_listed),
         cmocka_unit_test(test_limits),
     };
