@@ -48,6 +48,7 @@ enum header_id {
     HEADER_HTTP2_SETTINGS,
     HEADER_COUNT
 };
+_Static_assert(HEADER_COUNT <= 32, "a set of fields is one 32-bit word");
 
 /* One field; offsets from the first byte of the head. The value is without surrounding white space. */
 struct http1_field {
@@ -70,7 +71,10 @@ struct http1_head {
     enum http1_framing framing; /* of the body that follows, from method/status and fields */
     uint64_t
         content_length; /* the Content-Length field, also when no body follows (HEAD, 304); 0 without one */
+    uint32_t has, repeats; /* bit `enum header_id`: the fields it has, and has more than once */
+    bool names_fields;     /* Connection has more in it than "close" and "keep-alive" */
     size_t n_fields;
+    uint8_t first[HEADER_COUNT]; /* where in fields the first one of that id is, if it has one */
     struct http1_field fields[HTTP1_MAX_FIELDS];
 };
 
@@ -134,8 +138,15 @@ static inline struct slice http1_target(const struct http1_head *h)
 {
     return (struct slice){h->base + h->target, h->target_n};
 }
-/* The first field of that id, or {NULL, 0}. */
-struct slice http1_find(const struct http1_head *h, enum header_id id);
+static inline bool http1_has(const struct http1_head *h, enum header_id id)
+{
+    return (h->has >> id & 1) != 0;
+}
+/* The value of the first field of that id, or {NULL, 0}. */
+static inline struct slice http1_find(const struct http1_head *h, enum header_id id)
+{
+    return http1_has(h, id) ? http1_value(h, &h->fields[h->first[id]]) : (struct slice){NULL, 0};
+}
 /* The first field of that name (any case), or {NULL, 0}. */
 struct slice http1_find_name(const struct http1_head *h, struct slice name);
 

@@ -2,6 +2,7 @@
  * result is reserved first, and runs of fields that stay are copied as they came. Which connection a head
  * goes to, and what body follows, is decided by the caller. */
 #include "headers.h"
+#include "number.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -12,83 +13,76 @@
 
 /* Equal but for case. `lower` has only lower-case letters, digits and hyphens, and the other side is a token,
  * so that one bit makes the difference. */
-static bool headers_is(const char *name, const char *lower, size_t n)
+static bool headers_is8(const char *name, const char *lower)
 {
-    const uint64_t bits = UINT64_C(0x2020202020202020);
     uint64_t a, b;
 
-    if (n < 8) {
-        for (size_t i = 0; i < n; i++) {
-            if ((name[i] | 0x20) != lower[i])
-                return false;
-        }
-        return true;
-    }
-    for (size_t i = 0; i < n; i += 8) {
-        size_t at = i + 8 <= n ? i : n - 8; /* the last step overlaps the one before */
-
-        memcpy(&a, name + at, 8);
-        memcpy(&b, lower + at, 8);
-        if ((a | bits) != b)
-            return false;
-    }
-    return true;
+    memcpy(&a, name, sizeof(a));
+    memcpy(&b, lower, sizeof(b));
+    return (a | UINT64_C(0x2020202020202020)) == b;
 }
 
-static enum header_id headers_if(struct slice name, const char *lower, enum header_id id)
+static bool headers_is4(const char *name, const char *lower)
 {
-    return headers_is(name.p, lower, name.n) ? id : HEADER_OTHER;
+    uint32_t a, b;
+
+    memcpy(&a, name, sizeof(a));
+    memcpy(&b, lower, sizeof(b));
+    return (a | UINT32_C(0x20202020)) == b;
 }
 
-/* Length and first letter in one number. */
-#define HEADERS_KEY(length, letter) ((length) << 8 | (letter))
+/* Names have 2 to 24 bytes. The last step overlaps the one before. */
+static bool headers_is(const char *name, const char *lower, size_t n)
+{
+    if (n >= 8)
+        return headers_is8(name, lower) && headers_is8(name + n - 8, lower + n - 8) &&
+               (n <= 16 || headers_is8(name + 8, lower + 8));
+    if (n >= 4)
+        return headers_is4(name, lower) && headers_is4(name + n - 4, lower + n - 4);
+    return n == 2 && (name[0] | 0x20) == lower[0] && (name[1] | 0x20) == lower[1];
+}
+
+/* The known names stand where length, first and last letter put them; the compiler refuses two at one place.
+ */
+#define HEADERS_PLACE(n, first, last)          (((n) + (first) + 3 * (last)) % 64)
+#define HEADERS_NAME(id, name, n, first, last) [HEADERS_PLACE(n, first, last)] = {name, n, id}
+
+static const struct {
+    char name[22];
+    uint8_t n, id;
+} headers_names[64] = {
+    HEADERS_NAME(HEADER_TE, "te", 2, 't', 'e'),
+    HEADERS_NAME(HEADER_HOST, "host", 4, 'h', 't'),
+    HEADERS_NAME(HEADER_EXPECT, "expect", 6, 'e', 't'),
+    HEADERS_NAME(HEADER_TRAILER, "trailer", 7, 't', 'r'),
+    HEADERS_NAME(HEADER_UPGRADE, "upgrade", 7, 'u', 'e'),
+    HEADERS_NAME(HEADER_CONNECTION, "connection", 10, 'c', 'n'),
+    HEADERS_NAME(HEADER_KEEP_ALIVE, "keep-alive", 10, 'k', 'e'),
+    HEADERS_NAME(HEADER_CONTENT_TYPE, "content-type", 12, 'c', 'e'),
+    HEADERS_NAME(HEADER_X_REQUEST_ID, "x-request-id", 12, 'x', 'd'),
+    HEADERS_NAME(HEADER_CONTENT_LENGTH, "content-length", 14, 'c', 'h'),
+    HEADERS_NAME(HEADER_HTTP2_SETTINGS, "http2-settings", 14, 'h', 's'),
+    HEADERS_NAME(HEADER_X_FORWARDED_FOR, "x-forwarded-for", 15, 'x', 'r'),
+    HEADERS_NAME(HEADER_PROXY_CONNECTION, "proxy-connection", 16, 'p', 'n'),
+    HEADERS_NAME(HEADER_CONTENT_ENCODING, "content-encoding", 16, 'c', 'g'),
+    HEADERS_NAME(HEADER_TRANSFER_ENCODING, "transfer-encoding", 17, 't', 'g'),
+    HEADERS_NAME(HEADER_X_FORWARDED_PROTO, "x-forwarded-proto", 17, 'x', 'o'),
+    HEADERS_NAME(HEADER_X_ACCEL_BUFFERING, "x-accel-buffering", 17, 'x', 'g'),
+    HEADERS_NAME(HEADER_PROXY_AUTHENTICATE, "proxy-authenticate", 18, 'p', 'e'),
+    HEADERS_NAME(HEADER_PROXY_AUTHORIZATION, "proxy-authorization", 19, 'p', 'n'),
+};
 
 enum header_id headers_id(struct slice name)
 {
-    if (name.n < 2 || name.n > 19)
+    size_t place;
+
+    if (name.n == 0)
         return HEADER_OTHER;
-    switch (HEADERS_KEY(name.n, (unsigned)(name.p[0] | 0x20) & 0xff)) {
-    case HEADERS_KEY(2, 't'):
-        return headers_if(name, "te", HEADER_TE);
-    case HEADERS_KEY(4, 'h'):
-        return headers_if(name, "host", HEADER_HOST);
-    case HEADERS_KEY(6, 'e'):
-        return headers_if(name, "expect", HEADER_EXPECT);
-    case HEADERS_KEY(7, 't'):
-        return headers_if(name, "trailer", HEADER_TRAILER);
-    case HEADERS_KEY(7, 'u'):
-        return headers_if(name, "upgrade", HEADER_UPGRADE);
-    case HEADERS_KEY(10, 'c'):
-        return headers_if(name, "connection", HEADER_CONNECTION);
-    case HEADERS_KEY(10, 'k'):
-        return headers_if(name, "keep-alive", HEADER_KEEP_ALIVE);
-    case HEADERS_KEY(12, 'c'):
-        return headers_if(name, "content-type", HEADER_CONTENT_TYPE);
-    case HEADERS_KEY(12, 'x'):
-        return headers_if(name, "x-request-id", HEADER_X_REQUEST_ID);
-    case HEADERS_KEY(14, 'c'):
-        return headers_if(name, "content-length", HEADER_CONTENT_LENGTH);
-    case HEADERS_KEY(14, 'h'):
-        return headers_if(name, "http2-settings", HEADER_HTTP2_SETTINGS);
-    case HEADERS_KEY(15, 'x'):
-        return headers_if(name, "x-forwarded-for", HEADER_X_FORWARDED_FOR);
-    case HEADERS_KEY(16, 'p'):
-        return headers_if(name, "proxy-connection", HEADER_PROXY_CONNECTION);
-    case HEADERS_KEY(16, 'c'):
-        return headers_if(name, "content-encoding", HEADER_CONTENT_ENCODING);
-    case HEADERS_KEY(17, 't'):
-        return headers_if(name, "transfer-encoding", HEADER_TRANSFER_ENCODING);
-    case HEADERS_KEY(17, 'x'):
-        if (headers_is(name.p, "x-forwarded-proto", name.n))
-            return HEADER_X_FORWARDED_PROTO;
-        return headers_if(name, "x-accel-buffering", HEADER_X_ACCEL_BUFFERING);
-    case HEADERS_KEY(18, 'p'):
-        return headers_if(name, "proxy-authenticate", HEADER_PROXY_AUTHENTICATE);
-    case HEADERS_KEY(19, 'p'):
-        return headers_if(name, "proxy-authorization", HEADER_PROXY_AUTHORIZATION);
-    default:
+    place =
+        HEADERS_PLACE(name.n, (unsigned char)(name.p[0] | 0x20), (unsigned char)(name.p[name.n - 1] | 0x20));
+    if (headers_names[place].n != name.n || !headers_is(name.p, headers_names[place].name, name.n))
         return HEADER_OTHER;
-    }
+    return (enum header_id)headers_names[place].id;
 }
 
 /* ---- request id ---- */
@@ -126,28 +120,50 @@ static void headers_random(unsigned char out[16])
     memcpy(out, pool + left, 16);
 }
 
+/* Sixteen hexadecimal digits: the low halves of 8 bytes, then the high halves. */
+static void headers_put_hex(char *at, const unsigned char bytes[8])
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+
+    for (unsigned shift = 0; shift < 8; shift += 4) {
+        uint64_t halves, letters;
+
+        memcpy(&halves, bytes, sizeof(halves));
+        halves = halves >> shift & ones * 0x0f;
+        letters = (halves + ones * 6) >> 4 & ones;
+        halves += ones * '0' + letters * ('a' - '0' - 10);
+        memcpy(at + 2 * shift, &halves, sizeof(halves));
+    }
+}
+
+/* A new UUID of version 4 (RFC 9562). Which digit a random bit goes into is of no interest. */
+static size_t headers_uuid(char out[HEADERS_REQUEST_ID_MAX + 1])
+{
+    unsigned char bytes[16];
+    char digits[32];
+
+    headers_random(bytes);
+    bytes[4] = (bytes[4] & 0x0f) | 0x40; /* the version, digit 12 */
+    bytes[8] = (bytes[8] & 0xf3) | 0x08; /* the variant, digit 16 */
+    headers_put_hex(digits, bytes);
+    headers_put_hex(digits + 16, bytes + 8);
+    memcpy(out, digits, 8);
+    memcpy(out + 9, digits + 8, 4);
+    memcpy(out + 14, digits + 12, 4);
+    memcpy(out + 19, digits + 16, 4);
+    memcpy(out + 24, digits + 20, 12);
+    out[8] = out[13] = out[18] = out[23] = '-';
+    out[36] = '\0';
+    return 36;
+}
+
 size_t headers_request_id(struct slice from_client, char out[HEADERS_REQUEST_ID_MAX + 1])
 {
-    static const char hex[] = "0123456789abcdef";
-    unsigned char bytes[16];
-    char *at = out;
-
-    if (headers_request_id_ok(from_client)) {
-        memcpy(out, from_client.p, from_client.n);
-        out[from_client.n] = '\0';
-        return from_client.n;
-    }
-    headers_random(bytes);
-    bytes[6] = (bytes[6] & 0x0f) | 0x40; /* version 4, RFC 9562 */
-    bytes[8] = (bytes[8] & 0x3f) | 0x80;
-    for (size_t i = 0; i < 16; i++) {
-        if (i == 4 || i == 6 || i == 8 || i == 10)
-            *at++ = '-';
-        *at++ = hex[bytes[i] >> 4];
-        *at++ = hex[bytes[i] & 15];
-    }
-    *at = '\0';
-    return (size_t)(at - out);
+    if (!headers_request_id_ok(from_client))
+        return headers_uuid(out);
+    memcpy(out, from_client.p, from_client.n);
+    out[from_client.n] = '\0';
+    return from_client.n;
 }
 
 /* ---- writing ---- */
@@ -161,15 +177,10 @@ static char *headers_put(char *at, struct slice s)
 
 #define HEADERS_PUT(at, literal) headers_put((at), SLICE(literal))
 
+/* n is at most INT64_MAX. */
 static char *headers_put_number(char *at, uint64_t n)
 {
-    char digits[20];
-    size_t i = sizeof(digits);
-
-    do
-        digits[--i] = (char)('0' + n % 10);
-    while ((n /= 10) > 0);
-    return headers_put(at, (struct slice){digits + i, sizeof(digits) - i});
+    return at + number_format_int((int64_t)n, at);
 }
 
 static char *headers_put_length(char *at, uint64_t n)
@@ -190,8 +201,6 @@ static char *headers_put_request_id(char *at, struct slice id)
 
 #define HEADERS_BIT(id) (UINT32_C(1) << (id))
 
-_Static_assert(HEADER_COUNT <= 32, "a set of fields is one 32-bit word");
-
 /* What concerns one connection (RFC 9110 7.6.1), and what is always written anew. */
 #define HEADERS_NOT_RELAYED                                                                                  \
     (HEADERS_BIT(HEADER_CONNECTION) | HEADERS_BIT(HEADER_KEEP_ALIVE) |                                       \
@@ -205,29 +214,6 @@ static bool headers_list_has(struct slice list, struct slice name)
 {
     while (list.p != NULL) {
         if (slice_ieq(slice_trim(slice_cut(&list, ',')), name))
-            return true;
-    }
-    return false;
-}
-
-/* A Connection field that names more than "close" and "keep-alive". */
-static bool headers_names_fields(struct slice list)
-{
-    while (list.p != NULL) {
-        struct slice token = slice_trim(slice_cut(&list, ','));
-
-        if (token.n > 0 && !slice_ieq(token, SLICE("close")) && !slice_ieq(token, SLICE("keep-alive")))
-            return true;
-    }
-    return false;
-}
-
-/* Whether any Connection field of the head names other fields. */
-static bool headers_connection_names(const struct http1_head *head)
-{
-    for (size_t i = 0; i < head->n_fields; i++) {
-        if (head->fields[i].id == HEADER_CONNECTION &&
-            headers_names_fields(http1_value(head, &head->fields[i])))
             return true;
     }
     return false;
@@ -247,14 +233,14 @@ static bool headers_is_named(const struct http1_head *head, struct slice name)
  * together are copied together; http1 made sure that a line ends where the next field starts. */
 static char *headers_put_fields(char *at, const struct http1_head *head, uint32_t drop)
 {
-    bool names = headers_connection_names(head);
     size_t run = 0, run_n = 0; /* the lines to be copied */
 
     for (size_t i = 0; i < head->n_fields; i++) {
         const struct http1_field *f = &head->fields[i];
         size_t end = i + 1 < head->n_fields ? f[1].name : head->bytes - 2;
 
-        if ((drop >> f->id & 1) == 0 && !(names && headers_is_named(head, http1_name(head, f)))) {
+        if ((drop >> f->id & 1) == 0 &&
+            !(head->names_fields && headers_is_named(head, http1_name(head, f)))) {
             run = run_n == 0 ? f->name : run;
             run_n = end - run;
             continue;
@@ -315,7 +301,7 @@ static char *headers_put_request_line(char *at, const struct http1_head *head)
 static char *headers_put_forwarded_for(char *at, const struct headers_request *r)
 {
     at = HEADERS_PUT(at, "X-Forwarded-For: ");
-    for (size_t i = 0; i < r->head->n_fields; i++) {
+    for (size_t i = 0; http1_has(r->head, HEADER_X_FORWARDED_FOR) && i < r->head->n_fields; i++) {
         const struct http1_field *f = &r->head->fields[i];
 
         if (f->id == HEADER_X_FORWARDED_FOR && f->value_n > 0) {
@@ -374,7 +360,14 @@ size_t headers_pod_fields(char out[HEADERS_POD_FIELDS_MAX], struct slice authori
 
 bool headers_is_event_stream(struct slice content_type)
 {
-    return slice_ieq(slice_trim(slice_cut(&content_type, ';')), SLICE("text/event-stream"));
+    const struct slice name = SLICE("text/event-stream");
+    struct slice rest;
+
+    content_type = slice_trim(content_type);
+    if (content_type.n < name.n || !slice_ieq((struct slice){content_type.p, name.n}, name))
+        return false;
+    rest = slice_trim((struct slice){content_type.p + name.n, content_type.n - name.n});
+    return rest.n == 0 || rest.p[0] == ';';
 }
 
 /* HTTP/1.1 connections live on unless told; HTTP/1.0 connections end unless told. */
@@ -426,7 +419,7 @@ bool headers_response_block(struct buf *out, const struct headers_response *r)
     at = headers_put_connection(at, r->keep_alive && r->framing != HTTP1_UNTIL_CLOSE, r->client_minor);
     at = headers_put_request_id(at, r->request_id);
     if (headers_is_event_stream(http1_find(r->head, HEADER_CONTENT_TYPE)) &&
-        http1_find(r->head, HEADER_X_ACCEL_BUFFERING).p == NULL)
+        !http1_has(r->head, HEADER_X_ACCEL_BUFFERING))
         at = HEADERS_PUT(at, "X-Accel-Buffering: no\r\n");
     at = HEADERS_PUT(at, "\r\n");
     buf_commit(out, (size_t)(at - start));

@@ -14,25 +14,39 @@
 #include <emmintrin.h>
 #endif
 
-/* What names, methods and trailers are made of (RFC 9110 5.6.2: token). */
-static const bool http1_token[256] = {
-    ['!'] = true, ['#'] = true, ['$'] = true, ['%'] = true, ['&'] = true, ['\''] = true, ['*'] = true,
-    ['+'] = true, ['-'] = true, ['.'] = true, ['^'] = true, ['_'] = true, ['`'] = true,  ['|'] = true,
-    ['~'] = true, ['0'] = true, ['1'] = true, ['2'] = true, ['3'] = true, ['4'] = true,  ['5'] = true,
-    ['6'] = true, ['7'] = true, ['8'] = true, ['9'] = true, ['A'] = true, ['B'] = true,  ['C'] = true,
-    ['D'] = true, ['E'] = true, ['F'] = true, ['G'] = true, ['H'] = true, ['I'] = true,  ['J'] = true,
-    ['K'] = true, ['L'] = true, ['M'] = true, ['N'] = true, ['O'] = true, ['P'] = true,  ['Q'] = true,
-    ['R'] = true, ['S'] = true, ['T'] = true, ['U'] = true, ['V'] = true, ['W'] = true,  ['X'] = true,
-    ['Y'] = true, ['Z'] = true, ['a'] = true, ['b'] = true, ['c'] = true, ['d'] = true,  ['e'] = true,
-    ['f'] = true, ['g'] = true, ['h'] = true, ['i'] = true, ['j'] = true, ['k'] = true,  ['l'] = true,
-    ['m'] = true, ['n'] = true, ['o'] = true, ['p'] = true, ['q'] = true, ['r'] = true,  ['s'] = true,
-    ['t'] = true, ['u'] = true, ['v'] = true, ['w'] = true, ['x'] = true, ['y'] = true,  ['z'] = true,
+/* What names, methods and trailers are made of (RFC 9110 5.6.2: token), and what stands in host names,
+ * addresses and ports (RFC 3986 3.2.2) but for the comma. */
+#define HTTP1_IN_TOKEN 1
+#define HTTP1_IN_HOST  2
+
+static const uint8_t http1_class[256] = {
+    ['!'] = 3, ['#'] = 1, ['$'] = 3, ['%'] = 3, ['&'] = 3, ['\''] = 3, ['('] = 2, [')'] = 2, ['*'] = 3,
+    ['+'] = 3, ['-'] = 3, ['.'] = 3, ['0'] = 3, ['1'] = 3, ['2'] = 3,  ['3'] = 3, ['4'] = 3, ['5'] = 3,
+    ['6'] = 3, ['7'] = 3, ['8'] = 3, ['9'] = 3, [':'] = 2, [';'] = 2,  ['='] = 2, ['A'] = 3, ['B'] = 3,
+    ['C'] = 3, ['D'] = 3, ['E'] = 3, ['F'] = 3, ['G'] = 3, ['H'] = 3,  ['I'] = 3, ['J'] = 3, ['K'] = 3,
+    ['L'] = 3, ['M'] = 3, ['N'] = 3, ['O'] = 3, ['P'] = 3, ['Q'] = 3,  ['R'] = 3, ['S'] = 3, ['T'] = 3,
+    ['U'] = 3, ['V'] = 3, ['W'] = 3, ['X'] = 3, ['Y'] = 3, ['Z'] = 3,  ['['] = 2, [']'] = 2, ['^'] = 1,
+    ['_'] = 3, ['`'] = 1, ['a'] = 3, ['b'] = 3, ['c'] = 3, ['d'] = 3,  ['e'] = 3, ['f'] = 3, ['g'] = 3,
+    ['h'] = 3, ['i'] = 3, ['j'] = 3, ['k'] = 3, ['l'] = 3, ['m'] = 3,  ['n'] = 3, ['o'] = 3, ['p'] = 3,
+    ['q'] = 3, ['r'] = 3, ['s'] = 3, ['t'] = 3, ['u'] = 3, ['v'] = 3,  ['w'] = 3, ['x'] = 3, ['y'] = 3,
+    ['z'] = 3, ['|'] = 1, ['~'] = 3,
 };
+
+static bool http1_is_token(char c)
+{
+    return (http1_class[(unsigned char)c] & HTTP1_IN_TOKEN) != 0;
+}
 
 /* Each option of Connection is looked for among all fields, so their number is kept small. */
 #define HTTP1_MAX_OPTIONS 32
 
 #define HTTP1_SPARE_HEADS 4
+
+/* For what has to be compiled into its callers: a search for one kind of byte. */
+#define HTTP1_INLINE static inline __attribute__((always_inline))
+
+/* Kept out of the loop over lines, which then lives in registers. */
+#define HTTP1_APART __attribute__((noinline))
 
 static struct http1_head *http1_spare[HTTP1_SPARE_HEADS];
 static size_t http1_n_spare;
@@ -63,7 +77,7 @@ void http1_start(struct http1 *h, enum http1_kind kind, struct http1_head *head,
     assert(max_head_bytes < UINT32_MAX);
     *h = (struct http1){
         .kind = kind, .head = head, .max_head_bytes = max_head_bytes, .head_request = head_request};
-    memset(head, 0, offsetof(struct http1_head, fields));
+    memset(head, 0, offsetof(struct http1_head, first));
 }
 
 size_t http1_skip_blank(const char *data, size_t n)
@@ -75,15 +89,6 @@ size_t http1_skip_blank(const char *data, size_t n)
     return at;
 }
 
-struct slice http1_find(const struct http1_head *h, enum header_id id)
-{
-    for (size_t i = 0; i < h->n_fields; i++) {
-        if (h->fields[i].id == id)
-            return http1_value(h, &h->fields[i]);
-    }
-    return (struct slice){NULL, 0};
-}
-
 struct slice http1_find_name(const struct http1_head *h, struct slice name)
 {
     for (size_t i = 0; i < h->n_fields; i++) {
@@ -92,6 +97,136 @@ struct slice http1_find_name(const struct http1_head *h, struct slice name)
     }
     return (struct slice){NULL, 0};
 }
+
+/* ---- searching ---- */
+
+/* Each kind of byte that is searched for has two forms, which say the same of every byte. */
+typedef bool http1_kind_fn(char c);
+#ifdef __SSE2__
+typedef __m128i http1_kind_sse2_fn(__m128i v);
+
+HTTP1_INLINE unsigned http1_bits_sse2(const char *p, http1_kind_sse2_fn *kind)
+{
+    return (unsigned)_mm_movemask_epi8(kind(_mm_loadu_si128((const __m128i *)(const void *)p)));
+}
+
+/* Unsigned v <= c. */
+HTTP1_INLINE __m128i http1_at_most(__m128i v, char c)
+{
+    return _mm_cmpeq_epi8(_mm_min_epu8(v, _mm_set1_epi8(c)), v);
+}
+
+HTTP1_INLINE __m128i http1_equals(__m128i v, char c)
+{
+    return _mm_cmpeq_epi8(v, _mm_set1_epi8(c));
+}
+
+#define HTTP1_KIND(name) name, name##_sse2
+#else
+typedef void http1_kind_sse2_fn(void);
+
+#define HTTP1_KIND(name) name, NULL
+#endif
+
+/* Bit i: base[at + i] is of that kind. Of 16 bytes, or as many as there are before `end`: these are looked at
+ * together with those before them. */
+HTTP1_INLINE unsigned http1_bits(const char *base, size_t at, size_t end, http1_kind_fn *kind,
+                                 http1_kind_sse2_fn *kind_sse2)
+{
+    unsigned bits = 0;
+
+#ifdef __SSE2__
+    if (end - at >= 16)
+        return http1_bits_sse2(base + at, kind_sse2);
+    if (end >= 16)
+        return http1_bits_sse2(base + end - 16, kind_sse2) >> (16 - (end - at));
+#else
+    (void)kind_sse2;
+#endif
+    for (unsigned i = 0; i < 16 && at + i < end; i++)
+        bits |= (unsigned)kind(base[at + i]) << i;
+    return bits;
+}
+
+/* The same as http1_bits, of 64 bytes. */
+HTTP1_INLINE uint64_t http1_bits64(const char *base, size_t at, size_t end, http1_kind_fn *kind,
+                                   http1_kind_sse2_fn *kind_sse2)
+{
+    uint64_t bits = 0;
+
+#ifdef __SSE2__
+    if (end - at >= 64)
+        return (uint64_t)http1_bits_sse2(base + at, kind_sse2) |
+               (uint64_t)http1_bits_sse2(base + at + 16, kind_sse2) << 16 |
+               (uint64_t)http1_bits_sse2(base + at + 32, kind_sse2) << 32 |
+               (uint64_t)http1_bits_sse2(base + at + 48, kind_sse2) << 48;
+#endif
+    for (unsigned i = 0; i < 64 && at + i < end; i += 16)
+        bits |= (uint64_t)http1_bits(base, at + i, end, kind, kind_sse2) << i;
+    return bits;
+}
+
+/* The first byte of that kind in base[at..end), end when there is none. */
+HTTP1_INLINE size_t http1_search(const char *base, size_t at, size_t end, http1_kind_fn *kind,
+                                 http1_kind_sse2_fn *kind_sse2)
+{
+    for (; at < end; at += 16) {
+        unsigned bits = http1_bits(base, at, end, kind, kind_sse2);
+
+        if (bits != 0)
+            return at + (unsigned)__builtin_ctz(bits);
+    }
+    return end;
+}
+
+static bool http1_is_blank(char c)
+{
+    return c == ' ' || c == '	';
+}
+
+HTTP1_INLINE bool http1_is_control(char c)
+{
+    return (unsigned char)c < 0x20 || c == 0x7f;
+}
+
+/* What must not stand in a request target. */
+HTTP1_INLINE bool http1_is_no_target(char c)
+{
+    return c <= ' ' || c > '~' || c == '#';
+}
+
+/* What is unusual in a name or a host: they mostly are letters, digits, hyphens and dots. */
+HTTP1_INLINE bool http1_is_no_word(char c)
+{
+    char lower = (char)(c | 0x20);
+
+    return (lower < 'a' || lower > 'z') && (c < '0' || c > '9') && c != '-' && c != '.';
+}
+
+#ifdef __SSE2__
+HTTP1_INLINE __m128i http1_is_control_sse2(__m128i v)
+{
+    return _mm_or_si128(http1_at_most(v, 0x1f), http1_equals(v, 0x7f));
+}
+
+HTTP1_INLINE __m128i http1_is_no_target_sse2(__m128i v)
+{
+    /* compared with signs: bytes from 0x80 on are below 0 */
+    const __m128i out = _mm_cmplt_epi8(v, _mm_set1_epi8('!'));
+
+    return _mm_or_si128(out, _mm_or_si128(http1_equals(v, '#'), http1_equals(v, 0x7f)));
+}
+
+HTTP1_INLINE __m128i http1_is_no_word_sse2(__m128i v)
+{
+    const __m128i lower = _mm_or_si128(v, _mm_set1_epi8(0x20));
+    const __m128i letter = http1_at_most(_mm_sub_epi8(lower, _mm_set1_epi8('a')), 'z' - 'a');
+    const __m128i digit = http1_at_most(_mm_sub_epi8(v, _mm_set1_epi8('0')), 9);
+    const __m128i other = http1_at_most(_mm_sub_epi8(v, _mm_set1_epi8('-')), '.' - '-');
+
+    return http1_equals(_mm_or_si128(_mm_or_si128(letter, digit), other), 0);
+}
+#endif
 
 /* ---- the first line ---- */
 
@@ -109,18 +244,15 @@ static bool http1_is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Letters, digits and what else stands in host names, addresses and ports (RFC 3986 3.2.2), but for the
- * comma. */
-static bool http1_is_host(struct slice host)
+/* `host` is a part of the head. */
+static bool http1_is_host(const struct http1_head *head, struct slice host)
 {
-    for (size_t i = 0; i < host.n; i++) {
-        char c = host.p[i];
-        bool other = c == ':' || c == '[' || c == ']' || c == '(' || c == ')' || c == ';' || c == '=';
+    size_t at = (size_t)(host.p - head->base), end = at + host.n;
 
-        if (!other && (!http1_token[(unsigned char)c] || c == '#' || c == '^' || c == '`' || c == '|'))
-            return false;
-    }
-    return true;
+    at = http1_search(head->base, at, end, HTTP1_KIND(http1_is_no_word));
+    while (at < end && (http1_class[(unsigned char)head->base[at]] & HTTP1_IN_HOST) != 0)
+        at++;
+    return at == end;
 }
 
 /* The authority of an absolute-form target, {NULL, 0} for any other form. */
@@ -152,7 +284,7 @@ static ssize_t http1_check_method(struct http1 *h, struct slice method)
             return 0;
     }
     for (size_t i = 0; i < method.n; i++) {
-        if (!http1_token[(unsigned char)method.p[i]])
+        if (!http1_is_token(method.p[i]))
             return http1_fail(h, HTTP1_BAD, "not a request line: expected METHOD TARGET HTTP/1.1");
     }
     return http1_fail(h, HTTP1_UNSUPPORTED,
@@ -161,25 +293,23 @@ static ssize_t http1_check_method(struct http1 *h, struct slice method)
 
 static ssize_t http1_check_target(struct http1 *h, struct slice method, struct slice target)
 {
-    for (size_t i = 0; i < target.n; i++) {
-        if (target.p[i] <= ' ' || target.p[i] > '~' || target.p[i] == '#')
-            return http1_fail(h, HTTP1_BAD,
-                              "space, fragment or byte outside of ASCII in the request target: it has to be "
-                              "percent-encoded");
-    }
-    if (slice_eq(target, SLICE("*")) && slice_eq(method, SLICE("OPTIONS")))
-        return 0;
+    if (http1_search(target.p, 0, target.n, HTTP1_KIND(http1_is_no_target)) < target.n)
+        return http1_fail(h, HTTP1_BAD,
+                          "space, fragment or byte outside of ASCII in the request target: it has to be "
+                          "percent-encoded");
     if (target.n > 0 && target.p[0] == '/')
         return 0;
-    if (http1_authority(target).n == 0 || !http1_is_host(http1_authority(target)))
+    if (slice_eq(target, SLICE("*")) && slice_eq(method, SLICE("OPTIONS")))
+        return 0;
+    if (http1_authority(target).n == 0 || !http1_is_host(h->head, http1_authority(target)))
         return http1_fail(
             h, HTTP1_BAD,
             "bad request target: expected a path that starts with / or an http:// URL with a host");
     return 0;
 }
 
-/* base[0..n) without the CRLF. */
-static ssize_t http1_request_line(struct http1 *h, const char *base, size_t n)
+/* What is wrong with base[0..n), which is not METHOD TARGET VERSION. */
+static ssize_t http1_no_request_line(struct http1 *h, const char *base, size_t n)
 {
     const char *first = memchr(base, ' ', n);
     const char *last = n > 0 ? memrchr(base, ' ', n) : NULL;
@@ -188,21 +318,33 @@ static ssize_t http1_request_line(struct http1 *h, const char *base, size_t n)
     if (first == NULL || first == base)
         return http1_fail(h, HTTP1_BAD, "not a request line: expected METHOD TARGET HTTP/1.1");
     version = (struct slice){last + 1, n - (size_t)(last + 1 - base)};
-    if (!http1_is_version(version, &h->head->minor)) {
-        if (first == last || slice_starts(version, SLICE("HTTP/")))
-            return http1_fail(h, HTTP1_VERSION,
-                              "wrong HTTP version in the request line: expected HTTP/1.1 or HTTP/1.0");
-        return http1_fail(h, HTTP1_BAD,
-                          "request line does not end with its version: expected METHOD TARGET HTTP/1.1");
-    }
-    if (first == last)
+    if (http1_is_version(version, &h->head->minor))
         return http1_fail(h, HTTP1_BAD, "request line without a target: expected METHOD TARGET HTTP/1.1");
-    h->head->method_n = (uint32_t)(first - base);
-    h->head->target = h->head->method_n + 1;
-    h->head->target_n = (uint32_t)(last - first - 1);
-    if (http1_check_method(h, http1_method(h->head)) < 0)
+    if (first == last || slice_starts(version, SLICE("HTTP/")))
+        return http1_fail(h, HTTP1_VERSION,
+                          "wrong HTTP version in the request line: expected HTTP/1.1 or HTTP/1.0");
+    return http1_fail(h, HTTP1_BAD,
+                      "request line does not end with its version: expected METHOD TARGET HTTP/1.1");
+}
+
+/* base[0..n) without the CRLF. */
+static ssize_t http1_request_line(struct http1 *h, const char *base, size_t n)
+{
+    struct http1_head *head = h->head;
+    size_t last = n - 9; /* where the space before the version is */
+    const char *first;
+
+    if (n < 10 || base[last] != ' ' || !http1_is_version((struct slice){base + last + 1, 8}, &head->minor))
+        return http1_no_request_line(h, base, n);
+    first = memchr(base, ' ', last);
+    if (first == NULL || first == base)
+        return http1_no_request_line(h, base, n);
+    head->method_n = (uint32_t)(first - base);
+    head->target = head->method_n + 1;
+    head->target_n = (uint32_t)last - head->target;
+    if (http1_check_method(h, http1_method(head)) < 0)
         return -1;
-    return http1_check_target(h, http1_method(h->head), http1_target(h->head));
+    return http1_check_target(h, http1_method(head), http1_target(head));
 }
 
 static ssize_t http1_status_line(struct http1 *h, const char *base, size_t n)
@@ -228,68 +370,58 @@ static ssize_t http1_status_line(struct http1 *h, const char *base, size_t n)
     return 0;
 }
 
-static ssize_t http1_first_line(struct http1 *h, const char *base, size_t n)
+HTTP1_APART static ssize_t http1_first_line(struct http1 *h, const char *base, size_t n)
 {
     return h->kind == HTTP1_REQUEST ? http1_request_line(h, base, n) : http1_status_line(h, base, n);
 }
 
 /* ---- fields ---- */
 
-/* base[at..end) is a line without its CRLF: NAME: VALUE. */
-static ssize_t http1_field_line(struct http1 *h, const char *base, size_t at, size_t end)
+static void http1_note_field(struct http1_head *head, unsigned id)
+{
+    const uint32_t bit = UINT32_C(1) << id;
+
+    if ((head->has & bit) == 0)
+        head->first[id] = (uint8_t)head->n_fields;
+    else
+        head->repeats |= bit;
+    head->has |= bit;
+    head->n_fields++;
+}
+
+/* base[at..end) is a line without its CRLF: NAME: VALUE. The CR stops what is searched for. */
+HTTP1_APART static ssize_t http1_field_line(struct http1 *h, const char *base, size_t at, size_t end)
 {
     struct http1_head *head = h->head;
-    size_t colon = at;
-    struct slice value;
+    struct http1_field *field = &head->fields[head->n_fields];
+    size_t colon = http1_search(base, at, end, HTTP1_KIND(http1_is_no_word)), value;
 
-    while (colon < end && http1_token[(unsigned char)base[colon]])
+    while (base[colon] != ':' && http1_is_token(base[colon]))
         colon++;
-    if (colon == at || colon == end || base[colon] != ':')
+    if (colon == at || base[colon] != ':')
         return http1_fail(h, HTTP1_BAD, "bad field: expected NAME: VALUE, no white space before the colon");
     if (head->n_fields == HTTP1_MAX_FIELDS || colon - at > UINT16_MAX)
         return http1_fail(h, HTTP1_HEAD_TOO_LARGE,
                           "more than 128 fields in the head, or a name longer than 65535 bytes");
-    value = slice_trim((struct slice){base + colon + 1, end - colon - 1});
-    head->fields[head->n_fields++] = (struct http1_field){
-        .name = (uint32_t)at,
-        .name_n = (uint16_t)(colon - at),
-        .value = (uint32_t)(value.p - base),
-        .value_n = (uint32_t)value.n,
-        .id = (uint8_t)headers_id((struct slice){base + at, colon - at}),
-    };
+    for (value = colon + 1; http1_is_blank(base[value]);)
+        value++;
+    while (end > value && http1_is_blank(base[end - 1]))
+        end--;
+    field->name = (uint32_t)at;
+    field->name_n = (uint16_t)(colon - at);
+    field->value = (uint32_t)value;
+    field->value_n = (uint32_t)(end - value);
+    field->id = (uint8_t)headers_id((struct slice){base + at, colon - at});
+    http1_note_field(head, field->id);
     return 0;
 }
 
-/* ---- line ends and control bytes ---- */
+/* ---- lines ---- */
 
-/* The first byte of base[at..end) below 0x20, or DEL; end when there is none. */
-static size_t http1_next_control(const char *base, size_t at, size_t end)
+/* A CR stands at `at`, and another byte behind it. Every line has to end with CR LF and nothing else: some
+ * servers take a lone CR for the end of a field (CVE-2023-30589), some a lone LF. Returns as http1_head. */
+static ssize_t http1_line_end(struct http1 *h, const char *base, size_t at)
 {
-#ifdef __SSE2__
-    const __m128i low = _mm_set1_epi8(0x1f), del = _mm_set1_epi8(0x7f);
-
-    for (; end - at >= 16; at += 16) {
-        __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(base + at));
-        __m128i hit = _mm_or_si128(_mm_cmpeq_epi8(_mm_min_epu8(v, low), v), _mm_cmpeq_epi8(v, del));
-        int mask = _mm_movemask_epi8(hit);
-
-        if (mask != 0)
-            return at + (size_t)__builtin_ctz((unsigned)mask);
-    }
-#endif
-    while (at < end && (unsigned char)base[at] >= 0x20 && base[at] != 0x7f)
-        at++;
-    return at;
-}
-
-/* A CR stands at h->parsed. Every line has to end with CR LF and nothing else: some servers take a lone CR
- * for the end of a field (CVE-2023-30589), some a lone LF. Returns as http1_head. */
-static ssize_t http1_line_end(struct http1 *h, const char *base, size_t end)
-{
-    size_t at = h->parsed;
-
-    if (at + 1 == end)
-        return 0;
     if (base[at + 1] != '\n')
         return http1_fail(h, HTTP1_BAD, "CR without LF in the head: lines end with CR LF");
     if (at == h->line && at > 0)
@@ -300,96 +432,91 @@ static ssize_t http1_line_end(struct http1 *h, const char *base, size_t end)
     return 0;
 }
 
-/* One step of the scan: to the next control byte. */
-static ssize_t http1_scan_step(struct http1 *h, const char *base, size_t end)
+/* A control byte stands at `at`. */
+static ssize_t http1_control(struct http1 *h, const char *base, size_t at)
 {
-    if (h->parsed == h->line && h->line > 0 && (base[h->line] == ' ' || base[h->line] == '\t'))
-        return http1_fail(h, HTTP1_BAD,
-                          "a line of the head starts with white space (folded fields are obsolete)");
-    h->parsed = http1_next_control(base, h->parsed, end);
-    if (h->parsed == end)
-        return 0;
-    if (base[h->parsed] == '\r')
-        return http1_line_end(h, base, end);
-    if (base[h->parsed] == '\n')
+    if (base[at] == '\r')
+        return http1_line_end(h, base, at);
+    if (base[at] == '\n')
         return http1_fail(h, HTTP1_BAD, "LF without CR in the head: lines end with CR LF");
-    if (base[h->parsed] != '\t' || h->line == 0)
+    if (base[at] != '\t' || h->line == 0)
         return http1_fail(h, HTTP1_BAD, "control byte in the head: expected text");
-    h->parsed++;
+    return 0;
+}
+
+/* From one control byte to the next in base[h->parsed..end). */
+static ssize_t http1_scan_lines(struct http1 *h, const char *base, size_t end)
+{
+    for (size_t block = h->parsed; block < end; block += 64) {
+        uint64_t bits = http1_bits64(base, block, end, HTTP1_KIND(http1_is_control));
+
+        for (; bits != 0; bits &= bits - 1) {
+            const size_t at = block + (unsigned)__builtin_ctzll(bits);
+            ssize_t n;
+
+            if (at < h->parsed)
+                continue; /* the LF of the line before */
+            n = http1_control(h, base, at);
+            if (n != 0)
+                return n;
+        }
+    }
+    h->parsed = end;
     return 0;
 }
 
 /* Looks at what is new of base[0..end). Returns as http1_head. */
 static ssize_t http1_scan(struct http1 *h, const char *base, size_t end)
 {
-    while (h->parsed < end) {
-        size_t before = h->parsed;
-        ssize_t n = http1_scan_step(h, base, end);
+    /* A CR at the end waits for what follows it. */
+    ssize_t n = http1_scan_lines(h, base, end > 0 && base[end - 1] == '\r' ? end - 1 : end);
 
-        if (n != 0)
-            return n;
-        if (h->parsed == before)
-            break; /* a CR at the end: its LF is not here yet */
-    }
-    return 0;
+    /* Whatever else is wrong with such a line, and even if it is not complete. */
+    if (n <= 0 && h->line > 0 && h->line < end && http1_is_blank(base[h->line]))
+        return http1_fail(h, HTTP1_BAD,
+                          "a line of the head starts with white space (folded fields are obsolete)");
+    return n;
 }
 
 /* ---- what the fields mean ---- */
 
-/* The fields that decide on framing and connection, counted. */
-struct http1_facts {
-    unsigned hosts, lengths, encodings, options;
-    bool close, keep_alive;
-    struct slice host, length, encoding, expect;
+static bool http1_repeats(const struct http1_head *head, enum header_id id)
+{
+    return (head->repeats >> id & 1) != 0;
+}
+
+/* The options of all Connection fields. */
+struct http1_options {
+    unsigned n;
+    bool close, keep_alive, other;
 };
 
-static void http1_connection(struct http1_facts *facts, struct slice list)
+static void http1_add_options(struct http1_options *o, struct slice list)
 {
     while (list.p != NULL) {
         struct slice token = slice_trim(slice_cut(&list, ','));
+        bool close = slice_ieq(token, SLICE("close")), keep_alive = slice_ieq(token, SLICE("keep-alive"));
 
-        facts->options++;
-        facts->close = facts->close || slice_ieq(token, SLICE("close"));
-        facts->keep_alive = facts->keep_alive || slice_ieq(token, SLICE("keep-alive"));
+        o->n++;
+        o->close |= close;
+        o->keep_alive |= keep_alive;
+        o->other |= token.n > 0 && !close && !keep_alive;
     }
 }
 
-static void http1_fact(struct http1_facts *facts, enum header_id id, struct slice value)
+static ssize_t http1_check_connection(struct http1 *h)
 {
-    switch (id) {
-    case HEADER_HOST:
-        facts->hosts++;
-        facts->host = value;
-        break;
-    case HEADER_CONTENT_LENGTH:
-        facts->lengths++;
-        facts->length = value;
-        break;
-    case HEADER_TRANSFER_ENCODING:
-        facts->encodings++;
-        facts->encoding = value;
-        break;
-    case HEADER_CONNECTION:
-        http1_connection(facts, value);
-        break;
-    case HEADER_EXPECT:
-        facts->expect = value;
-        break;
-    default:
-        break;
-    }
-}
+    struct http1_options o = {0};
+    struct http1_head *head = h->head;
 
-static ssize_t http1_gather(struct http1 *h, struct http1_facts *facts)
-{
-    const struct http1_head *head = h->head;
-
-    for (size_t i = 0; i < head->n_fields; i++) {
-        if (head->fields[i].id != HEADER_OTHER)
-            http1_fact(facts, (enum header_id)head->fields[i].id, http1_value(head, &head->fields[i]));
+    for (size_t i = 0; http1_has(head, HEADER_CONNECTION) && i < head->n_fields; i++) {
+        if (head->fields[i].id == HEADER_CONNECTION)
+            http1_add_options(&o, http1_value(head, &head->fields[i]));
     }
-    if (facts->options > HTTP1_MAX_OPTIONS)
+    if (o.n > HTTP1_MAX_OPTIONS)
         return http1_fail(h, HTTP1_BAD, "more than 32 options in Connection");
+    head->keep_alive = !o.close && (head->minor > 0 || o.keep_alive);
+    head->names_fields = o.other;
     return 0;
 }
 
@@ -406,18 +533,22 @@ static bool http1_length(struct slice text, uint64_t *length)
     return *length <= INT64_MAX;
 }
 
-static ssize_t http1_check_framing(struct http1 *h, const struct http1_facts *facts)
+static ssize_t http1_check_framing(struct http1 *h)
 {
-    if (facts->lengths > 1 || (facts->lengths > 0 && facts->encodings > 0))
+    struct http1_head *head = h->head;
+    bool sized = http1_has(head, HEADER_CONTENT_LENGTH), coded = http1_has(head, HEADER_TRANSFER_ENCODING);
+
+    if (http1_repeats(head, HEADER_CONTENT_LENGTH) || (sized && coded))
         return http1_fail(h, HTTP1_BAD,
                           "Content-Length given twice or with Transfer-Encoding: expected one of them, once");
-    if (facts->encodings > 1 || (facts->encodings == 1 && !slice_ieq(facts->encoding, SLICE("chunked"))))
+    if (http1_repeats(head, HEADER_TRANSFER_ENCODING) ||
+        (coded && !slice_ieq(http1_find(head, HEADER_TRANSFER_ENCODING), SLICE("chunked"))))
         return http1_fail(h, HTTP1_UNSUPPORTED, "Transfer-Encoding: expected chunked and nothing else");
-    if (facts->encodings == 1 && h->head->minor == 0)
+    if (coded && head->minor == 0)
         return http1_fail(h, HTTP1_BAD, "Transfer-Encoding in HTTP/1.0, which does not have it");
-    h->head->content_length = 0;
-    if (facts->lengths == 1 && !http1_length(facts->length, &h->head->content_length))
+    if (sized && !http1_length(http1_find(head, HEADER_CONTENT_LENGTH), &head->content_length))
         return http1_fail(h, HTTP1_BAD, "bad Content-Length: expected digits, at most 9223372036854775807");
+    head->framing = coded ? HTTP1_CHUNKED : sized ? HTTP1_SIZED : HTTP1_NO_BODY;
     return 0;
 }
 
@@ -436,61 +567,59 @@ static bool http1_same_authority(const struct http1_head *head, struct slice aut
     return slice_ieq(http1_plain_authority(authority, port), http1_plain_authority(host, port));
 }
 
-static ssize_t http1_check_host(struct http1 *h, const struct http1_facts *facts)
+static ssize_t http1_check_host(struct http1 *h)
 {
-    struct slice authority = http1_authority(http1_target(h->head));
+    const struct http1_head *head = h->head;
+    struct slice authority = http1_authority(http1_target(head)), host = http1_find(head, HEADER_HOST);
 
-    if (facts->hosts == 0 && h->head->minor > 0)
+    if (host.p == NULL && head->minor > 0)
         return http1_fail(h, HTTP1_BAD, "no Host field, which HTTP/1.1 requires");
-    if (facts->hosts > 1)
+    if (http1_repeats(head, HEADER_HOST))
         return http1_fail(h, HTTP1_BAD, "several Host fields: expected one");
-    if (!http1_is_host(facts->host))
+    if (host.p != NULL && !http1_is_host(head, host))
         return http1_fail(h, HTTP1_BAD, "bad Host field: expected NAME or NAME:PORT");
-    if (facts->hosts == 1 && authority.n > 0 && !http1_same_authority(h->head, authority, facts->host))
+    if (host.p != NULL && authority.n > 0 && !http1_same_authority(head, authority, host))
         return http1_fail(h, HTTP1_BAD, "the host of the request target differs from the Host field");
     return 0;
 }
 
-static ssize_t http1_finish_request(struct http1 *h, const struct http1_facts *facts)
+static ssize_t http1_finish_request(struct http1 *h)
 {
     struct http1_head *head = h->head;
 
-    if (http1_check_host(h, facts) < 0)
+    if (http1_check_host(h) < 0)
         return -1;
-    head->framing = facts->encodings > 0 ? HTTP1_CHUNKED : facts->lengths > 0 ? HTTP1_SIZED : HTTP1_NO_BODY;
-    head->expect_continue =
-        head->minor > 0 && head->framing != HTTP1_NO_BODY && slice_ieq(facts->expect, SLICE("100-continue"));
+    head->expect_continue = head->minor > 0 && head->framing != HTTP1_NO_BODY &&
+                            slice_ieq(http1_find(head, HEADER_EXPECT), SLICE("100-continue"));
     return 0;
 }
 
-static ssize_t http1_finish_response(struct http1 *h, const struct http1_facts *facts)
+static void http1_finish_response(struct http1 *h)
 {
     struct http1_head *head = h->head;
     bool never = head->status < 200 || head->status == 204;
 
-    head->expect_continue = false;
+    /* Who announces a body where there can be none may also send one: that connection is not used again. */
+    if (never && (head->framing == HTTP1_CHUNKED || head->content_length > 0))
+        head->keep_alive = false;
     if (never || head->status == 304 || h->head_request)
         head->framing = HTTP1_NO_BODY;
-    else
-        head->framing = facts->encodings > 0 ? HTTP1_CHUNKED
-                        : facts->lengths > 0 ? HTTP1_SIZED
-                                             : HTTP1_UNTIL_CLOSE;
-    /* Who announces a body where there can be none may also send one: that connection is not used again. */
-    if (head->framing == HTTP1_UNTIL_CLOSE || (never && (facts->encodings > 0 || head->content_length > 0)))
+    else if (head->framing == HTTP1_NO_BODY)
+        head->framing = HTTP1_UNTIL_CLOSE;
+    if (head->framing == HTTP1_UNTIL_CLOSE)
         head->keep_alive = false;
-    return 0;
 }
 
 static ssize_t http1_finish_head(struct http1 *h, size_t n)
 {
-    struct http1_facts facts = {0};
     struct http1_head *head = h->head;
 
     head->bytes = n;
-    if (http1_gather(h, &facts) < 0 || http1_check_framing(h, &facts) < 0)
+    if (http1_check_connection(h) < 0 || http1_check_framing(h) < 0)
         return -1;
-    head->keep_alive = !facts.close && (head->minor > 0 || facts.keep_alive);
-    if ((h->kind == HTTP1_REQUEST ? http1_finish_request(h, &facts) : http1_finish_response(h, &facts)) < 0)
+    if (h->kind == HTTP1_RESPONSE)
+        http1_finish_response(h);
+    else if (http1_finish_request(h) < 0)
         return -1;
     h->framing = head->framing;
     h->remaining = head->framing == HTTP1_SIZED ? head->content_length : 0;
@@ -600,7 +729,7 @@ static const char *http1_chunk_trailer(struct http1 *h, char c)
 
     if (start && c == '\r')
         return http1_chunk_go(h, HTTP1_CHUNK_END_LF);
-    if (c != ':' && !http1_token[(unsigned char)c])
+    if (c != ':' && !http1_is_token(c))
         return "bad trailer: expected NAME: VALUE or an empty line after the last chunk";
     if (start && c == ':')
         return "trailer without a name: expected NAME: VALUE";
