@@ -98,7 +98,8 @@ struct boostq {
     unsigned shared_passed; /* of the oldest boosted item of the shared lane, by admissions from pod lanes */
     struct list arrivals;   /* everything that waits, by arrival, but what was put back (see boostq_oldest) */
     struct htab sessions;   /* sessions with waiting requests, by id */
-    int64_t wait_us;        /* in a pod's lane; 0: pod lanes are not entered; at most rules.sticky_wait_us */
+    struct pool session_pool;
+    int64_t wait_us; /* in a pod's lane; 0: pod lanes are not entered; at most rules.sticky_wait_us */
     size_t n;
     uint64_t last_arrival, last_entry;
     struct boostq_stats stats;

@@ -7,7 +7,7 @@
 #include "util.h"
 
 struct heap_node {
-    size_t at; /* 1-based place in the array; 0 = in no heap */
+    uint32_t at; /* 1-based place in the array; 0 = in no heap */
 };
 
 struct heap_entry {
@@ -17,7 +17,7 @@ struct heap_entry {
 
 struct heap {
     struct heap_entry *entries; /* entries[0] is unused */
-    size_t n, cap;
+    size_t n, cap;              /* n <= UINT32_MAX */
 };
 
 /* A zeroed struct heap is an empty heap. Frees the array, not the nodes. */

@@ -1,18 +1,23 @@
-/* htab: an intrusive hash table with chains and a hash seeded per process, so that clients cannot aim at one
- * bucket. It doubles when it is full; give the expected size to avoid growing (a growth moves every node at
- * once). Nodes belong to the caller. */
+/* htab: a hash table of the caller's nodes, with a hash seeded per process, so that clients cannot aim at one
+ * place. A slot holds the hash beside the pointer and a node lies in the first free slot from its hash on, so
+ * that a look-up touches one cache line of slots and no node but the one it finds. It doubles when three
+ * quarters are full; give the expected size to avoid growing (a growth moves every slot at once). */
 #ifndef HTAB_H
 #define HTAB_H
 
 #include "util.h"
 
 struct htab_node {
-    struct htab_node *next;
     uint64_t hash;
 };
 
+struct htab_slot {
+    uint64_t hash;
+    struct htab_node *node; /* NULL: free */
+};
+
 struct htab {
-    struct htab_node **buckets;
+    struct htab_slot *slots;
     size_t n, mask;
 };
 
@@ -21,12 +26,19 @@ typedef bool htab_eq_fn(const struct htab_node *node, const void *key);
 
 /* SipHash-1-3 under the process's random key. */
 uint64_t htab_hash(struct slice bytes);
+/* 128 bits of it, for keys that are kept instead of the bytes: hash[0] alone serves as the table's hash. */
+void htab_hash128(struct slice bytes, uint64_t hash[2]);
 /* For tests that need the same order in each run. */
 void htab_seed(uint64_t k0, uint64_t k1);
 
 void htab_init(struct htab *t, size_t expected);
-/* Frees the buckets, not the nodes. */
+/* Frees the slots, not the nodes. */
 void htab_free(struct htab *t);
+/* A look-up of the hash follows soon: starts to load its line. */
+static inline void htab_prefetch(const struct htab *t, uint64_t hash)
+{
+    __builtin_prefetch(&t->slots[hash & t->mask]);
+}
 /* The node, or NULL. */
 struct htab_node *htab_find(const struct htab *t, uint64_t hash, htab_eq_fn *eq, const void *key);
 /* The caller has checked that the key is not there. */

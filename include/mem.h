@@ -14,6 +14,10 @@ MUST_CHECK char *mem_strdup(const char *s);
 /* A terminated copy of the slice. */
 MUST_CHECK char *mem_dup_slice(struct slice s);
 MUST_CHECK char *mem_printf(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* For large tables that are read here and there: starts at a cache line, and from 2 MiB on at a huge page,
+ * which the kernel is asked for: with small ones each look costs a miss of the address cache too. Not zeroed;
+ * mem_free frees it. */
+MUST_CHECK void *mem_table(size_t n_bytes);
 /* NULL is allowed. */
 void mem_free(void *p);
 

@@ -8,7 +8,7 @@
 static void place(struct heap *h, size_t at, struct heap_entry e)
 {
     h->entries[at] = e;
-    e.node->at = at;
+    e.node->at = (uint32_t)at;
 }
 
 static void sift_up(struct heap *h, size_t at, struct heap_entry e)
@@ -52,7 +52,7 @@ void heap_free(struct heap *h)
 
 void heap_push(struct heap *h, struct heap_node *node, uint64_t key)
 {
-    assert(node->at == 0);
+    assert(node->at == 0 && h->n < UINT32_MAX);
     if (h->n + 1 >= h->cap) {
         h->cap = h->cap > 0 ? h->cap * 2 : 16;
         h->entries = mem_array(h->entries, h->cap, sizeof(h->entries[0]));

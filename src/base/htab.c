@@ -1,4 +1,4 @@
-/* htab: chains, growth and the seeded hash. It owns the buckets and the process's hash key, not the nodes. */
+/* htab: slots, growth and the seeded hash. It owns the slots and the process's hash key, not the nodes. */
 #include "htab.h"
 #include "mem.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-#define HTAB_MIN_BUCKETS 8
+#define HTAB_MIN_SLOTS 8
 
 static uint64_t seed[2];
 static bool seeded;
@@ -44,13 +44,16 @@ static uint64_t load_le(const char *p, size_t n)
     return le64toh(word);
 }
 
-static uint64_t sip_hash(struct slice s)
+/* The state after all bytes; `variant` is mixed in at first. */
+__attribute__((always_inline)) static inline void sip_start(uint64_t v[4], struct slice s, uint64_t variant)
 {
-    uint64_t v[4] = {seed[0] ^ UINT64_C(0x736f6d6570736575), seed[1] ^ UINT64_C(0x646f72616e646f6d),
-                     seed[0] ^ UINT64_C(0x6c7967656e657261), seed[1] ^ UINT64_C(0x7465646279746573)};
     const char *p = s.p;
     uint64_t word;
 
+    v[0] = seed[0] ^ UINT64_C(0x736f6d6570736575);
+    v[1] = seed[1] ^ UINT64_C(0x646f72616e646f6d) ^ variant;
+    v[2] = seed[0] ^ UINT64_C(0x6c7967656e657261);
+    v[3] = seed[1] ^ UINT64_C(0x7465646279746573);
     for (size_t left = s.n; left >= 8; left -= 8, p += 8) {
         word = load_le(p, 8);
         v[3] ^= word;
@@ -61,7 +64,10 @@ static uint64_t sip_hash(struct slice s)
     v[3] ^= word;
     sip_round(v);
     v[0] ^= word;
-    v[2] ^= 0xff;
+}
+
+__attribute__((always_inline)) static inline uint64_t sip_end(uint64_t v[4])
+{
     for (int i = 0; i < 3; i++)
         sip_round(v);
     return v[0] ^ v[1] ^ v[2] ^ v[3];
@@ -74,95 +80,130 @@ void htab_seed(uint64_t k0, uint64_t k1)
     seeded = true;
 }
 
+static void need_seed(void)
+{
+    if (seeded)
+        return;
+    if (getrandom(seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
+        abort(); /* 16 bytes are never cut short; without a secret key there is no service */
+    seeded = true;
+}
+
 uint64_t htab_hash(struct slice bytes)
 {
-    if (!seeded) {
-        if (getrandom(seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
-            abort(); /* 16 bytes are never cut short; without a secret key there is no service */
-        seeded = true;
-    }
-    return sip_hash(bytes);
+    uint64_t v[4];
+
+    need_seed();
+    sip_start(v, bytes, 0);
+    v[2] ^= 0xff;
+    return sip_end(v);
+}
+
+void htab_hash128(struct slice bytes, uint64_t hash[2])
+{
+    uint64_t v[4];
+
+    need_seed();
+    sip_start(v, bytes, 0xee);
+    v[2] ^= 0xee;
+    hash[0] = sip_end(v);
+    v[1] ^= 0xdd;
+    hash[1] = sip_end(v);
 }
 
 /* ---- the table ---- */
 
 void htab_init(struct htab *t, size_t expected)
 {
-    size_t n_buckets = HTAB_MIN_BUCKETS;
+    size_t n_slots = HTAB_MIN_SLOTS;
 
-    while (n_buckets < expected && n_buckets <= SIZE_MAX / 4)
-        n_buckets *= 2;
-    *t = (struct htab){.mask = n_buckets - 1};
-    t->buckets = mem_array(NULL, n_buckets, sizeof(t->buckets[0]));
-    memset(t->buckets, 0, n_buckets * sizeof(t->buckets[0]));
+    while (n_slots / 4 * 3 < expected && n_slots <= SIZE_MAX / 4 / sizeof(t->slots[0]))
+        n_slots *= 2;
+    *t = (struct htab){.mask = n_slots - 1};
+    t->slots = mem_table(n_slots * sizeof(t->slots[0]));
+    memset(t->slots, 0, n_slots * sizeof(t->slots[0]));
 }
 
 void htab_free(struct htab *t)
 {
-    mem_free(t->buckets);
+    mem_free(t->slots);
     *t = (struct htab){0};
 }
 
-static void link_node(struct htab *t, struct htab_node *node)
+/* Into the first free slot from its hash on. */
+static void put(struct htab *t, struct htab_slot slot)
 {
-    struct htab_node **bucket = &t->buckets[node->hash & t->mask];
+    size_t at = slot.hash & t->mask;
 
-    node->next = *bucket;
-    *bucket = node;
+    while (t->slots[at].node != NULL)
+        at = (at + 1) & t->mask;
+    t->slots[at] = slot;
 }
 
 static void grow(struct htab *t)
 {
     struct htab old = *t;
 
-    htab_init(t, (old.mask + 1) * 2);
+    htab_init(t, (old.mask + 1) / 4 * 3 + 1);
     t->n = old.n;
-    for (size_t i = 0; i <= old.mask; i++) {
-        for (struct htab_node *node = old.buckets[i], *next; node != NULL; node = next) {
-            next = node->next;
-            link_node(t, node);
-        }
+    for (size_t at = 0; at <= old.mask; at++) {
+        if (old.slots[at].node != NULL)
+            put(t, old.slots[at]);
     }
     htab_free(&old);
 }
 
 struct htab_node *htab_find(const struct htab *t, uint64_t hash, htab_eq_fn *eq, const void *key)
 {
-    struct htab_node *node = t->buckets[hash & t->mask];
+    const struct htab_slot *slot;
 
-    while (node != NULL && (node->hash != hash || !eq(node, key)))
-        node = node->next;
-    return node;
+    for (size_t at = hash & t->mask; (slot = &t->slots[at])->node != NULL; at = (at + 1) & t->mask) {
+        if (slot->hash == hash && eq(slot->node, key))
+            break;
+    }
+    return slot->node;
 }
 
 void htab_add(struct htab *t, struct htab_node *node, uint64_t hash)
 {
-    if (t->n > t->mask)
+    if (t->n >= (t->mask + 1) / 4 * 3)
         grow(t);
     node->hash = hash;
-    link_node(t, node);
+    put(t, (struct htab_slot){hash, node});
     t->n++;
+}
+
+/* Closes the gap at `at`: what follows without a free slot between moves up, unless it would pass the place
+ * of its hash. */
+static void close_gap(struct htab *t, size_t at)
+{
+    for (size_t from = (at + 1) & t->mask; t->slots[from].node != NULL; from = (from + 1) & t->mask) {
+        size_t moved = (from - t->slots[from].hash) & t->mask;
+
+        if (moved < ((from - at) & t->mask))
+            continue;
+        t->slots[at] = t->slots[from];
+        at = from;
+    }
+    t->slots[at].node = NULL;
 }
 
 void htab_remove(struct htab *t, struct htab_node *node)
 {
-    struct htab_node **at = &t->buckets[node->hash & t->mask];
+    size_t at = node->hash & t->mask;
 
-    while (*at != node) {
-        assert(*at != NULL);
-        at = &(*at)->next;
+    while (t->slots[at].node != node) {
+        assert(t->slots[at].node != NULL);
+        at = (at + 1) & t->mask;
     }
-    *at = node->next;
-    node->next = NULL;
+    close_gap(t, at);
     t->n--;
 }
 
 void htab_each(struct htab *t, void (*fn)(struct htab_node *node, void *arg), void *arg)
 {
-    for (size_t i = 0; i <= t->mask; i++) {
-        for (struct htab_node *node = t->buckets[i], *next; node != NULL; node = next) {
-            next = node->next;
-            fn(node, arg);
-        }
+    for (size_t at = 0; at <= t->mask; at++) {
+        if (t->slots[at].node != NULL)
+            fn(t->slots[at].node, arg);
     }
 }

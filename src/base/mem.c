@@ -5,6 +5,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+
+#define CACHE_LINE_BYTES ((size_t)64)
+#define HUGE_PAGE_BYTES  ((size_t)2 << 20)
 
 static uint64_t fail_countdown;
 
@@ -77,6 +81,20 @@ char *mem_printf(const char *fmt, ...)
     n = shall_fail() ? -1 : vasprintf(&text, fmt, args);
     va_end(args);
     return checked(n < 0 ? NULL : text, 0);
+}
+
+void *mem_table(size_t n_bytes)
+{
+    size_t align_bytes = n_bytes < HUGE_PAGE_BYTES ? CACHE_LINE_BYTES : HUGE_PAGE_BYTES;
+    size_t whole_bytes = (n_bytes + align_bytes - 1) & ~(align_bytes - 1);
+    void *p;
+
+    if (whole_bytes < n_bytes)
+        return checked(NULL, n_bytes);
+    p = checked(shall_fail() ? NULL : aligned_alloc(align_bytes, at_least_one(whole_bytes)), n_bytes);
+    if (align_bytes == HUGE_PAGE_BYTES)
+        (void)madvise(p, whole_bytes, MADV_HUGEPAGE); /* a refusal costs time only */
+    return p;
 }
 
 void mem_free(void *p)

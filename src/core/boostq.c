@@ -15,17 +15,17 @@
 #include <assert.h>
 #include <stdlib.h>
 
+/* What a push and an admission touch of it is its first cache line. */
 struct boostq_session {
-    struct htab_node by_id;
+    _Alignas(64) struct htab_node by_id;
+    uint64_t check;           /* with the hash in by_id: the session's key */
     struct heap_node by_rank; /* in lane->boosted while the group is not empty */
+    uint32_t n;               /* waiting requests, the forced ones too */
     struct boostq_lane *lane; /* of the group; NULL while it is empty */
     struct list group;        /* boosted requests by arrival, which is also their order of entry */
-    struct list fresh;        /* not boosted ones, by arrival */
-    size_t n;                 /* waiting requests, the forced ones too */
     uint64_t completed;       /* number of the session's last completed turn */
     uint64_t warm_pod_id;
-    uint32_t id_bytes;
-    char id[];
+    struct list fresh; /* not boosted ones, by arrival */
 };
 
 static struct boostq_item *item_in_lane(struct list *link)
@@ -51,7 +51,7 @@ static bool session_is(const struct htab_node *node, const void *key)
     const struct boostq_session *s = (const struct boostq_session *)(const void *)node;
     const struct session_key *k = key;
 
-    return slice_eq((struct slice){s->id, s->id_bytes}, k->id);
+    return s->check == k->check;
 }
 
 static struct boostq_session *session_find(const struct boostq *q, const struct session_key *key)
@@ -63,10 +63,9 @@ static struct boostq_session *session_find(const struct boostq *q, const struct 
 
 static struct boostq_session *session_new(struct boostq *q, const struct session_key *key)
 {
-    struct boostq_session *s = mem_alloc(sizeof(*s) + key->id.n);
+    struct boostq_session *s = pool_get(&q->session_pool);
 
-    *s = (struct boostq_session){.id_bytes = (uint32_t)key->id.n};
-    memcpy(s->id, key->id.p, key->id.n);
+    *s = (struct boostq_session){.check = key->check};
     list_init(&s->group);
     list_init(&s->fresh);
     htab_add(&q->sessions, &s->by_id, key->hash);
@@ -76,11 +75,11 @@ static struct boostq_session *session_new(struct boostq *q, const struct session
 /* Makes the item one of its session's waiting requests. Returns the tracker's entry, or NULL. */
 static const struct session_entry *session_join(struct boostq *q, struct boostq_item *item)
 {
+    const struct session_key key = session_lru_key(item->session);
     const struct session_entry *tracked;
-    struct session_key key;
     struct boostq_session *s;
 
-    session_lru_key(&key, item->session);
+    htab_prefetch(&q->sessions, key.hash);
     tracked = session_lru_find(&q->tracker, &key);
     s = session_find(q, &key);
     if (s == NULL) {
@@ -104,7 +103,7 @@ static void session_leave(struct boostq *q, struct boostq_item *item)
     if (--s->n > 0)
         return;
     htab_remove(&q->sessions, &s->by_id);
-    mem_free(s);
+    pool_put(&q->session_pool, s);
 }
 
 /* ---- lanes and overtake counts ---- */
@@ -323,6 +322,7 @@ void boostq_init(struct boostq *q, const struct boostq_rules *rules)
     list_init(&q->fresh);
     list_init(&q->arrivals);
     htab_init(&q->sessions, 0);
+    pool_init(&q->session_pool, sizeof(struct boostq_session));
 }
 
 void boostq_free(struct boostq *q)
@@ -332,6 +332,7 @@ void boostq_free(struct boostq *q)
     heap_free(&q->shared.boosted);
     heap_free(&q->forced);
     htab_free(&q->sessions);
+    pool_free(&q->session_pool);
 }
 
 void boostq_set_rules(struct boostq *q, const struct boostq_rules *rules)
@@ -424,7 +425,7 @@ size_t boostq_mark(struct boostq *q, struct slice session, uint64_t pod_id, int6
 
     if (!q->rules.boost || session.n == 0)
         return 0;
-    session_lru_key(&key, session);
+    key = session_lru_key(session);
     s = session_find(q, &key);
     if (s == NULL) {
         session_lru_mark(&q->tracker, &key, pod_id, now_us);

@@ -67,6 +67,8 @@ static void test_equal_hashes(void **state)
 {
     (void)state;
     run_program(0, 3);
+    run_program(0, UINT64_MAX << 60); /* all of them meet at the table's start */
+    run_program(0, UINT64_C(0x3f0));  /* and here at its end */
 }
 
 static void test_growth(void **state)
@@ -147,12 +149,38 @@ static void test_hash_vectors(void **state)
     assert_int_not_equal(htab_hash(SLICE("abc")), htab_hash(SLICE("abd")));
 }
 
+/* What OpenSSL 3.0 computes (openssl mac, SIPHASH with c-rounds:1, d-rounds:3, size:16). */
+static void test_hash128_vectors(void **state)
+{
+    static const struct {
+        size_t n;
+        uint64_t hash[2];
+    } wanted[] = {
+        {1, {UINT64_C(0xbfb46889313de014), UINT64_C(0x4183f3703007a62e)}},
+        {7, {UINT64_C(0xf948acffd7726749), UINT64_C(0x8e412ff2ff117b6e)}},
+        {8, {UINT64_C(0x1765019c86d7fee7), UINT64_C(0x23b1e9fd4c0788bb)}},
+        {16, {UINT64_C(0x47c5f842228a717b), UINT64_C(0x26bfd0a3e8e65f2c)}},
+    };
+    char bytes[16];
+
+    (void)state;
+    for (int i = 0; i < 16; i++)
+        bytes[i] = (char)i;
+    htab_seed(UINT64_C(0x25556dc46dc3dca0), UINT64_C(0xfc3ee4dbd06f6c90));
+    for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
+        uint64_t hash[2];
+
+        htab_hash128((struct slice){bytes, wanted[i].n}, hash);
+        assert_true(hash[0] == wanted[i].hash[0] && hash[1] == wanted[i].hash[1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_program), cmocka_unit_test(test_equal_hashes),
         cmocka_unit_test(test_growth),         cmocka_unit_test(test_each_may_free),
-        cmocka_unit_test(test_hash_vectors),
+        cmocka_unit_test(test_hash_vectors),   cmocka_unit_test(test_hash128_vectors),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,6 +45,20 @@ static void test_sizes(void **state)
     mem_free(zeros);
 }
 
+static void test_tables(void **state)
+{
+    static const size_t sizes_bytes[] = {0, 1, 64, 100, 2 << 20, (2 << 20) + 1, 5000000};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(sizes_bytes); i++) {
+        char *p = mem_table(sizes_bytes[i]);
+
+        assert_int_equal((uintptr_t)p % (sizes_bytes[i] < 2 << 20 ? 64 : 2 << 20), 0);
+        memset(p, 1, sizes_bytes[i]);
+        mem_free(p);
+    }
+}
+
 /* Runs fn in a child; its stderr goes to text. Returns the signal that ended it, 0 for none. */
 static int run_child(void (*fn)(void), char *text, size_t room)
 {
@@ -94,6 +108,17 @@ static void printf_fails(void)
     mem_free(mem_printf("%d", 1));
 }
 
+static void table_fails(void)
+{
+    mem_fail_at(1);
+    mem_free(mem_table(10));
+}
+
+static void table_too_large(void)
+{
+    mem_free(mem_table(SIZE_MAX - 5));
+}
+
 static void none_fails(void)
 {
     mem_fail_at(2);
@@ -113,6 +138,8 @@ static void test_abort(void **state)
     assert_int_equal(run_child(product_overflows, text, sizeof(text)), SIGABRT);
     assert_non_null(strstr(text, "out of memory"));
     assert_int_equal(run_child(printf_fails, text, sizeof(text)), SIGABRT);
+    assert_int_equal(run_child(table_fails, text, sizeof(text)), SIGABRT);
+    assert_int_equal(run_child(table_too_large, text, sizeof(text)), SIGABRT);
     assert_int_equal(run_child(none_fails, text, sizeof(text)), 0);
 }
 
@@ -121,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copies),
         cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_tables),
         cmocka_unit_test(test_abort),
     };
 

@@ -10,17 +10,15 @@
 
 static const struct session_entry *mark(struct session_lru *l, const char *id, uint64_t pod_id)
 {
-    struct session_key key;
+    const struct session_key key = session_lru_key(slice_of(id));
 
-    session_lru_key(&key, slice_of(id));
     return session_lru_mark(l, &key, pod_id, 7);
 }
 
 static const struct session_entry *find(const struct session_lru *l, struct slice id)
 {
-    struct session_key key;
+    const struct session_key key = session_lru_key(id);
 
-    session_lru_key(&key, id);
     return session_lru_find(l, &key);
 }
 
@@ -111,26 +109,23 @@ static void test_a_smaller_limit_evicts_the_oldest(void **state)
     session_lru_free(&l);
 }
 
-/* 256 bytes are stored as they are, 257 as a digest; ids that differ in one byte, or only in length, stay
- * apart. */
-static void test_long_ids_are_stored_small_and_kept_apart(void **state)
+/* Ids that differ in one byte, or only in length, stay apart. */
+static void test_ids_of_any_length_are_kept_apart(void **state)
 {
     static char id[70000];
-    static const size_t lengths[] = {255, 256, 257, 258, 60000, 70000};
+    static const size_t lengths[] = {1, 36, 37, 256, 257, 60000, 70000};
     struct session_lru l;
-    struct session_key key;
 
     (void)state;
     memset(id, 'x', sizeof(id));
     session_lru_init(&l, 100);
     for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
         struct slice s = {id, lengths[i]};
+        const struct session_key key = session_lru_key(s);
 
         assert_null(find(&l, s));
-        session_lru_key(&key, s);
         (void)session_lru_mark(&l, &key, 1, 0);
-        assert_int_equal(find(&l, s)->id_bytes,
-                         lengths[i] <= SESSION_LRU_ID_BYTES ? lengths[i] : SESSION_LRU_DIGEST_BYTES);
+        assert_non_null(find(&l, s));
         id[lengths[i] - 1] = 'y';
         assert_null(find(&l, s));
         id[lengths[i] - 1] = 'x';
@@ -139,6 +134,44 @@ static void test_long_ids_are_stored_small_and_kept_apart(void **state)
         id[0] = 'x';
     }
     assert_int_equal(l.n, ARRAY_LEN(lengths));
+    session_lru_free(&l);
+}
+
+static void test_both_halves_of_a_key_count(void **state)
+{
+    static const struct session_key keys[] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}};
+    struct session_lru l;
+
+    (void)state;
+    session_lru_init(&l, 100);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        assert_null(session_lru_find(&l, &keys[i]));
+        (void)session_lru_mark(&l, &keys[i], i, 0);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        assert_int_equal(session_lru_find(&l, &keys[i])->pod_id, i);
+    session_lru_free(&l);
+}
+
+/* More than one of the pool's chunks, many times over: entries are used again. */
+static void test_many_sessions_come_and_go(void **state)
+{
+    struct session_lru l;
+
+    (void)state;
+    session_lru_init(&l, 1000);
+    for (uint64_t i = 1; i <= 20000; i++) {
+        const struct session_key new = {i * 64, i}, oldest = {(i - 999) * 64, i - 999},
+                                 gone = {(i - 1000) * 64, i - 1000};
+
+        (void)session_lru_mark(&l, &new, i, 0);
+        if (i <= 1000)
+            continue;
+        assert_int_equal(session_lru_find(&l, &oldest)->pod_id, i - 999);
+        assert_null(session_lru_find(&l, &gone));
+    }
+    assert_int_equal(l.evictions, 19000);
+    assert_true(l.entries.used <= 1100); /* of the newest chunk: nothing was added for the last 19,000 */
     session_lru_free(&l);
 }
 
@@ -193,9 +226,8 @@ static void test_random_programs(void **state)
         session_lru_init(&l, max);
         for (int step = 0; step < 3000; step++) {
             size_t session = test_random_below(&r, MAX_NAIVE);
-            struct session_key key;
+            const struct session_key key = session_lru_key((struct slice){&"0123456789abcdef"[session], 1});
 
-            session_lru_key(&key, (struct slice){&"0123456789abcdef"[session], 1});
             (void)session_lru_mark(&l, &key, 1, step);
             naive_mark(&n, session, max);
             check_same(&l, &n);
@@ -212,7 +244,9 @@ int main(void)
         cmocka_unit_test(test_looking_up_does_not_keep_a_session),
         cmocka_unit_test(test_every_completion_has_a_larger_number),
         cmocka_unit_test(test_a_smaller_limit_evicts_the_oldest),
-        cmocka_unit_test(test_long_ids_are_stored_small_and_kept_apart),
+        cmocka_unit_test(test_ids_of_any_length_are_kept_apart),
+        cmocka_unit_test(test_both_halves_of_a_key_count),
+        cmocka_unit_test(test_many_sessions_come_and_go),
         cmocka_unit_test(test_random_programs),
     };
 
