@@ -1,7 +1,8 @@
 /* htab: a hash table of the caller's nodes, with a hash seeded per process, so that clients cannot aim at one
  * place. A slot holds the hash beside the pointer and a node lies in the first free slot from its hash on, so
- * that a look-up touches one cache line of slots and no node but the one it finds. It doubles when three
- * quarters are full; give the expected size to avoid growing (a growth moves every slot at once). */
+ * that a look-up touches one cache line of slots and no node but the one it finds. It doubles when half of
+ * the slots are taken (a processor cannot guess the length of look-ups in fuller ones); give the expected
+ * size to avoid growing (a growth moves every slot at once). */
 #ifndef HTAB_H
 #define HTAB_H
 

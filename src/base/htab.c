@@ -117,7 +117,7 @@ void htab_init(struct htab *t, size_t expected)
 {
     size_t n_slots = HTAB_MIN_SLOTS;
 
-    while (n_slots / 4 * 3 < expected && n_slots <= SIZE_MAX / 4 / sizeof(t->slots[0]))
+    while (n_slots / 2 < expected && n_slots <= SIZE_MAX / 4 / sizeof(t->slots[0]))
         n_slots *= 2;
     *t = (struct htab){.mask = n_slots - 1};
     t->slots = mem_table(n_slots * sizeof(t->slots[0]));
@@ -144,7 +144,7 @@ static void grow(struct htab *t)
 {
     struct htab old = *t;
 
-    htab_init(t, (old.mask + 1) / 4 * 3 + 1);
+    htab_init(t, (old.mask + 1) / 2 + 1);
     t->n = old.n;
     for (size_t at = 0; at <= old.mask; at++) {
         if (old.slots[at].node != NULL)
@@ -166,7 +166,7 @@ struct htab_node *htab_find(const struct htab *t, uint64_t hash, htab_eq_fn *eq,
 
 void htab_add(struct htab *t, struct htab_node *node, uint64_t hash)
 {
-    if (t->n >= (t->mask + 1) / 4 * 3)
+    if (t->n >= (t->mask + 1) / 2)
         grow(t);
     node->hash = hash;
     put(t, (struct htab_slot){hash, node});

@@ -86,12 +86,12 @@ char *mem_printf(const char *fmt, ...)
 void *mem_table(size_t n_bytes)
 {
     size_t align_bytes = n_bytes < HUGE_PAGE_BYTES ? CACHE_LINE_BYTES : HUGE_PAGE_BYTES;
-    size_t whole_bytes = (n_bytes + align_bytes - 1) & ~(align_bytes - 1);
+    size_t whole_bytes = (at_least_one(n_bytes) + align_bytes - 1) & ~(align_bytes - 1);
     void *p;
 
     if (whole_bytes < n_bytes)
         return checked(NULL, n_bytes);
-    p = checked(shall_fail() ? NULL : aligned_alloc(align_bytes, at_least_one(whole_bytes)), n_bytes);
+    p = checked(shall_fail() ? NULL : aligned_alloc(align_bytes, whole_bytes), n_bytes);
     if (align_bytes == HUGE_PAGE_BYTES)
         (void)madvise(p, whole_bytes, MADV_HUGEPAGE); /* a refusal costs time only */
     return p;

@@ -89,7 +89,7 @@ static void test_growth(void **state)
     htab_init(&t, 0);
     for (size_t i = 0; i < 10000; i++)
         htab_add(&t, &items[i].node, hash_key(i));
-    assert_int_equal(t.mask, 16383);
+    assert_int_equal(t.mask, 32767);
     for (uint64_t i = 0; i < 10000; i++) {
         wanted_hash = hash_key(i);
         assert_ptr_equal(htab_find(&t, wanted_hash, item_eq, &i), &items[i].node);
