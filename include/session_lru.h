@@ -40,7 +40,7 @@ void session_lru_free(struct session_lru *l);
 /* Follows a changed limit: evicts what is over it. */
 void session_lru_resize(struct session_lru *l, size_t max);
 
-struct session_key session_lru_key(struct slice session);
+void session_lru_key(struct session_key *key, struct slice session);
 /* A turn of the session completed on the pod. Returns the entry, valid until the next mark. */
 const struct session_entry *session_lru_mark(struct session_lru *l, const struct session_key *key,
                                              uint64_t pod_id, int64_t now_us);

@@ -75,10 +75,11 @@ static struct boostq_session *session_new(struct boostq *q, const struct session
 /* Makes the item one of its session's waiting requests. Returns the tracker's entry, or NULL. */
 static const struct session_entry *session_join(struct boostq *q, struct boostq_item *item)
 {
-    const struct session_key key = session_lru_key(item->session);
+    struct session_key key;
     const struct session_entry *tracked;
     struct boostq_session *s;
 
+    session_lru_key(&key, item->session);
     htab_prefetch(&q->sessions, key.hash);
     tracked = session_lru_find(&q->tracker, &key);
     s = session_find(q, &key);
@@ -425,7 +426,7 @@ size_t boostq_mark(struct boostq *q, struct slice session, uint64_t pod_id, int6
 
     if (!q->rules.boost || session.n == 0)
         return 0;
-    key = session_lru_key(session);
+    session_lru_key(&key, session);
     s = session_find(q, &key);
     if (s == NULL) {
         session_lru_mark(&q->tracker, &key, pod_id, now_us);

@@ -17,12 +17,12 @@ static bool entry_is(const struct htab_node *node, const void *key)
     return e->check == k->check;
 }
 
-struct session_key session_lru_key(struct slice session)
+void session_lru_key(struct session_key *key, struct slice session)
 {
     uint64_t hash[2];
 
     htab_hash128(session, hash);
-    return (struct session_key){hash[0], hash[1]};
+    *key = (struct session_key){hash[0], hash[1]};
 }
 
 void session_lru_init(struct session_lru *l, size_t max)

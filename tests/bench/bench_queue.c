@@ -173,7 +173,7 @@ static void bench_tracker(size_t n_sessions)
     for (size_t i = 0; i < n_sessions + n; i++) {
         if (i == n_sessions)
             start = now_ns();
-        key = session_lru_key(i < n_sessions ? (struct slice){ids.all[i], ID_BYTES} : draw(&ids));
+        session_lru_key(&key, i < n_sessions ? (struct slice){ids.all[i], ID_BYTES} : draw(&ids));
         (void)session_lru_mark(&l, &key, 1, 0);
     }
     printf("%-44s %8zu %8.0f ns\n", "completion of a tracked session", n_sessions,

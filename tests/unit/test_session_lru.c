@@ -10,15 +10,17 @@
 
 static const struct session_entry *mark(struct session_lru *l, const char *id, uint64_t pod_id)
 {
-    const struct session_key key = session_lru_key(slice_of(id));
+    struct session_key key;
 
+    session_lru_key(&key, slice_of(id));
     return session_lru_mark(l, &key, pod_id, 7);
 }
 
 static const struct session_entry *find(const struct session_lru *l, struct slice id)
 {
-    const struct session_key key = session_lru_key(id);
+    struct session_key key;
 
+    session_lru_key(&key, id);
     return session_lru_find(l, &key);
 }
 
@@ -121,8 +123,9 @@ static void test_ids_of_any_length_are_kept_apart(void **state)
     session_lru_init(&l, 100);
     for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
         struct slice s = {id, lengths[i]};
-        const struct session_key key = session_lru_key(s);
+        struct session_key key;
 
+        session_lru_key(&key, s);
         assert_null(find(&l, s));
         (void)session_lru_mark(&l, &key, 1, 0);
         assert_non_null(find(&l, s));
@@ -226,8 +229,9 @@ static void test_random_programs(void **state)
         session_lru_init(&l, max);
         for (int step = 0; step < 3000; step++) {
             size_t session = test_random_below(&r, MAX_NAIVE);
-            const struct session_key key = session_lru_key((struct slice){&"0123456789abcdef"[session], 1});
+            struct session_key key;
 
+            session_lru_key(&key, (struct slice){&"0123456789abcdef"[session], 1});
             (void)session_lru_mark(&l, &key, 1, step);
             naive_mark(&n, session, max);
             check_same(&l, &n);
