@@ -28,6 +28,8 @@ struct config_server {
     char *service; /* "[namespace/]name[:port]" of a Kubernetes Service, or NULL; checked */
     enum promtext_engine engine;
     char *model;        /* the name the pods use; NULL = the public one, bodies untouched */
+    bool https;         /* to the pods; their certificates are verified */
+    char *tls_name;     /* the name in them; NULL = the host of `dns`, or of the pod */
     int64_t timeout_us; /* to the answer's head; 0 = UPSTREAM_HEADER_TIMEOUT */
     size_t line;        /* of its section in the INI file; 0 = from ROUTER_BACKENDS */
 };

@@ -13,6 +13,7 @@
 struct scrape_rules {
     int64_t interval_us; /* pause between two reads */
     int64_t timeout_us;
+    const char *ca_file; /* for https pods; "" = the system's */
 };
 
 struct scrape;

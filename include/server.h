@@ -26,6 +26,7 @@ struct server {
     struct upstream_rules upstream_rules;
     struct listener inference, metrics, debug;
     struct certificate certificate; /* of the inference listener */
+    struct tls_context *trust;      /* for https pods; NULL = there are none */
     struct list clients;            /* inference connections */
     size_t n_clients, max_clients;
     struct list admin_clients;

@@ -15,6 +15,9 @@ struct tls;
 /* For a listener: PEM files, the certificate first and its chain behind it. Reads the disk: at start and
  * reload only. NULL: *error (mem_free) names the file and what is wrong with it. */
 struct tls_context *tls_context_server(const char *cert_file, const char *key_file, char **error);
+/* For connections to pods, whose certificates it verifies. ca_file: PEM file of the trusted authorities; "" =
+ * the system's. Errors and reading as above. */
+struct tls_context *tls_context_client(const char *ca_file, char **error);
 /* Sessions that were made from it live on. NULL is allowed. */
 void tls_context_free(struct tls_context *c);
 /* When the listener's certificate ends, in seconds since 1970. */
@@ -22,6 +25,9 @@ int64_t tls_context_expires_s(const struct tls_context *c);
 
 /* The session of an accepted socket, which stays the caller's. */
 struct tls *tls_accept(const struct tls_context *c, int fd);
+/* The session of a connecting socket. name: a DNS name or an IP address without brackets, for which the other
+ * side's certificate has to be made. */
+struct tls *tls_connect(const struct tls_context *c, int fd, const char *name);
 /* Sends nothing. */
 void tls_free(struct tls *t);
 

@@ -18,6 +18,7 @@ struct upstream {
     struct pod *pod;
     struct sockaddr_storage address;
     socklen_t address_bytes; /* 0 = not resolved yet */
+    char *tls_name;          /* https, and the name in the pod's certificate; NULL = plain */
     struct list idle;        /* front = used most recently */
     size_t n_idle;
 };
@@ -25,7 +26,8 @@ struct upstream {
 /* Shared by all; may change on reload. <= 0 = none, but for connect. */
 struct upstream_rules {
     int64_t connect_timeout_us, body_timeout_us, keepalive_us;
-    size_t max_head_bytes; /* of an answer */
+    size_t max_head_bytes;   /* of an answer */
+    struct tls_context *tls; /* for pods with a tls_name; NULL = there are none */
     size_t max_open;  /* connections to all pods together: at this, an idle one makes room for a new one */
     size_t n_open;    /* now */
     struct list idle; /* upstream_conn.by_age of all pods, idle longest first */
@@ -91,6 +93,8 @@ struct upstream *upstream_new(struct loop *l, struct pod *pod);
 void upstream_free(struct upstream *up);
 /* A new address applies to new connections; idle ones to another address are closed. */
 void upstream_set_address(struct upstream *up, const struct sockaddr *a, socklen_t n);
+/* The same for https; NULL = plain. The name is copied. */
+void upstream_set_tls(struct upstream *up, const char *name);
 void upstream_close_idle(struct upstream *up);
 
 struct upstream_request {

@@ -114,6 +114,7 @@ static void dump_modelservers(struct server *s, cJSON *list)
         dump_text(item, "name", slice_of(m->name));
         spec = cJSON_AddObjectToObject(item, "spec");
         cJSON_AddStringToObject(spec, "inferenceEngine", engines[m->spec->engine]);
+        cJSON_AddStringToObject(spec, "protocol", m->spec->https ? "https" : "http");
         dump_text(spec, "model", slice_of(m->spec->model != NULL ? m->spec->model : ""));
         cJSON_AddNumberToObject(spec, "timeoutMs", dump_ms(m->spec->timeout_us));
         pods = cJSON_AddArrayToObject(item, "associatedPods");

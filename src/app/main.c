@@ -64,6 +64,20 @@ static void main_check_access_log(const struct config *c, struct config_report *
         config_report_add(r, true, "ACCESS_LOG_OUTPUT: cannot write %.250s: %s", output, strerror(errno));
 }
 
+static void main_check_authorities(const struct config *c, struct config_report *r)
+{
+    struct tls_context *tls;
+    char *error;
+
+    if (c->upstream_tls_ca[0] == '\0')
+        return;
+    tls = tls_context_client(c->upstream_tls_ca, &error);
+    if (tls == NULL)
+        config_report_add(r, true, "UPSTREAM_TLS_CA: %s", error);
+    tls_context_free(tls);
+    mem_free(error);
+}
+
 static void main_check_certificate(const struct config *c, struct config_report *r)
 {
     struct tls_context *tls;
@@ -154,6 +168,7 @@ int main(int argc, char **argv)
     case CONFIG_CHECK:
         main_check_access_log(c, &report);
         main_check_certificate(c, &report);
+        main_check_authorities(c, &report);
         main_print_report(&report);
         status = main_check(&report);
         break;

@@ -86,6 +86,7 @@ static void server_set_rules(struct server *s)
     u->body_timeout_us = c->upstream_body_timeout_us;
     u->keepalive_us = c->upstream_keepalive_us;
     u->max_head_bytes = (size_t)c->max_header_bytes;
+    u->tls = s->trust;
     server_share_fds(s);
 }
 
@@ -132,6 +133,19 @@ static void server_check_api(struct server *s, const struct config *c, struct co
     mem_free(error);
 }
 
+/* The authorities for https pods are read only when there are such. False: *error says why they cannot be. */
+static bool server_read_trust(const struct config *c, struct tls_context **trust, char **error)
+{
+    bool https = false;
+
+    *trust = NULL;
+    for (size_t i = 0; i < c->n_servers; i++)
+        https |= c->servers[i].https;
+    if (https)
+        *trust = tls_context_client(c->upstream_tls_ca, error);
+    return !https || *trust != NULL;
+}
+
 /* ---- reload ---- */
 
 static void server_reload(struct server *s)
@@ -139,6 +153,7 @@ static void server_reload(struct server *s)
     struct config_report report = {0};
     enum config_action action;
     struct config *next = config_load(&s->inputs, &action, &report), *old = s->config;
+    struct tls_context *trust = NULL;
     char *error = NULL;
 
     log_sink_reopen(&s->access);
@@ -146,7 +161,8 @@ static void server_reload(struct server *s)
         config_keep_restart_options(next, old, &report);
     if (report.n_fatal == 0)
         server_check_api(s, next, &report);
-    if (report.n_fatal == 0 && !certificate_reload(&s->certificate, &error))
+    if (report.n_fatal == 0 &&
+        !(server_read_trust(next, &trust, &error) && certificate_reload(&s->certificate, &error)))
         config_report_add(&report, true, "%s", error);
     mem_free(error);
     server_log_report(&report);
@@ -155,8 +171,11 @@ static void server_reload(struct server *s)
                   LOG_INT("problems", report.n_fatal));
         metrics_inc(METRIC_RELOADS, "refused");
         config_free(next);
+        tls_context_free(trust);
     } else {
         s->config = next;
+        tls_context_free(s->trust);
+        s->trust = trust;
         server_set_rules(s);
         topology_apply(&s->topology, next);
         config_free(old);
@@ -358,11 +377,12 @@ static bool server_open_access_log(struct server *s)
     return false;
 }
 
-static bool server_read_certificate(struct server *s)
+static bool server_read_tls(struct server *s)
 {
     char *error = NULL;
 
-    if (certificate_start(&s->certificate, s->loop, s->config->tls_cert, s->config->tls_key, &error))
+    if (server_read_trust(s->config, &s->trust, &error) &&
+        certificate_start(&s->certificate, s->loop, s->config->tls_cert, s->config->tls_key, &error))
         return true;
     log_error("cannot start", LOG_STR("error", error));
     mem_free(error);
@@ -413,8 +433,9 @@ bool server_start(struct server *s, const struct config_inputs *in, struct confi
         mem_free(error);
         return false;
     }
-    if (!server_read_certificate(s))
+    if (!server_read_tls(s))
         return false;
+    s->upstream_rules.tls = s->trust;
     metrics_set(metrics_series(METRIC_PROCESS_START_TIME, NULL), (double)clock_wall_us() / (double)US_PER_S);
     topology_init(&s->topology, s->loop, s->curl, s->discover, &s->sched);
     s->topology.on_promoted = request_promoted;
@@ -457,6 +478,7 @@ void server_free(struct server *s)
         curlev_free(s->curl);
         loop_free(s->loop);
     }
+    tls_context_free(s->trust);
     log_sink_close(&s->access);
     buf_free(&s->answer_head);
     config_free(s->config);

@@ -94,8 +94,28 @@ static void topology_start_scrape(struct topology *t, struct topology_pod *p, en
         log_error("cannot start reading a pod's metrics", LOG_STR("pod", p->pod->name));
 }
 
+/* The host of "host:port", brackets removed. */
+static char *topology_host(const char *authority)
+{
+    const char *end = strrchr(authority, ':');
+    const bool v6 = authority[0] == '[';
+
+    return mem_dup_slice((struct slice){authority + v6, (size_t)(end - authority) - 2 * (size_t)v6});
+}
+
+static void topology_set_tls(struct topology_pod *p, const struct config_server *spec)
+{
+    char *host = topology_host(spec->dns != NULL ? spec->dns : p->pod->name);
+
+    if (spec->https)
+        upstream_set_tls(p->pod->upstream, spec->tls_name != NULL ? spec->tls_name : host);
+    else
+        upstream_set_tls(p->pod->upstream, NULL);
+    mem_free(host);
+}
+
 static struct topology_pod *topology_use_pod(struct topology *t, const struct discover_endpoint *e,
-                                             enum promtext_engine engine)
+                                             const struct config_server *spec)
 {
     struct topology_pod *p = topology_pod_at(t, e);
 
@@ -106,7 +126,8 @@ static struct topology_pod *topology_use_pod(struct topology *t, const struct di
         log_info("pod in use", LOG_STR("pod", e->name));
     }
     upstream_set_address(p->pod->upstream, (const struct sockaddr *)&e->address, e->address_bytes);
-    topology_start_scrape(t, p, engine);
+    topology_set_tls(p, spec);
+    topology_start_scrape(t, p, spec->engine);
     return p;
 }
 
@@ -234,7 +255,7 @@ static void topology_on_endpoints(const struct discover_endpoint *endpoints, siz
 
     s->pods = mem_array(NULL, n + 1, sizeof(struct topology_pod *));
     for (s->n_pods = 0; s->n_pods < n; s->n_pods++)
-        s->pods[s->n_pods] = topology_use_pod(t, &endpoints[s->n_pods], s->spec->engine);
+        s->pods[s->n_pods] = topology_use_pod(t, &endpoints[s->n_pods], s->spec);
     for (size_t i = 0; i < n_old; i++)
         topology_drop_pod(t, old[i]);
     mem_free(old);
@@ -255,12 +276,12 @@ static bool topology_same_text(const char *a, const char *b)
 static bool topology_same_places(const struct config_server *a, const struct config_server *b)
 {
     if (a->n_pods != b->n_pods || !topology_same_text(a->dns, b->dns) ||
-        !topology_same_text(a->service, b->service))
+        !topology_same_text(a->service, b->service) || !topology_same_text(a->tls_name, b->tls_name))
         return false;
     for (size_t i = 0; i < a->n_pods; i++)
         if (strcmp(a->pods[i], b->pods[i]) != 0)
             return false;
-    return a->engine == b->engine;
+    return a->engine == b->engine && a->https == b->https;
 }
 
 static void topology_discover(struct topology_server *s)
@@ -744,7 +765,8 @@ void topology_apply(struct topology *t, const struct config *c)
     struct boostq_rules rules;
 
     topology_rules(c, &rules, &t->sched->admit.rules);
-    t->scrape_rules = (struct scrape_rules){c->metrics_scrape_interval_us, c->metrics_scrape_timeout_us};
+    t->scrape_rules = (struct scrape_rules){c->metrics_scrape_interval_us, c->metrics_scrape_timeout_us,
+                                            c->upstream_tls_ca};
     for (size_t i = 0; i < t->n_servers; i++)
         t->servers[i]->kept = false;
     for (size_t i = 0; i < t->n_routes; i++)

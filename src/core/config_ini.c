@@ -25,6 +25,8 @@ enum key {
     KEY_PODS,
     KEY_DNS,
     KEY_SERVICE,
+    KEY_PROTOCOL,
+    KEY_TLS_NAME,
     KEY_ENGINE,
     KEY_MODEL,
     KEY_TIMEOUT,
@@ -42,6 +44,8 @@ static const struct {
     [KEY_PODS] = {"pods", true, false, false, true},
     [KEY_DNS] = {"dns", true, false, false, false},
     [KEY_SERVICE] = {"service", true, false, false, false},
+    [KEY_PROTOCOL] = {"protocol", true, false, false, false},
+    [KEY_TLS_NAME] = {"tls_name", true, false, false, false},
     [KEY_ENGINE] = {"engine", true, false, false, false},
     [KEY_MODEL] = {"model", true, true, true, false},
     [KEY_TIMEOUT] = {"timeout", true, false, false, false},
@@ -226,6 +230,30 @@ static struct config_place here(const struct ini *ini)
     return (struct config_place){ini->file, ini->line};
 }
 
+static void set_protocol(struct ini *ini, struct config_server *s, struct slice value)
+{
+    s->https = slice_eq(value, SLICE("https"));
+    if (!s->https && !slice_eq(value, SLICE("http")))
+        INI_ERROR(ini, ini->line, "protocol = %.*s: expected http or https", CONFIG_SHOWN(value));
+}
+
+static void set_tls_name(struct ini *ini, struct config_server *s, struct slice value)
+{
+    char *name = mem_dup_slice(value), *with_port = mem_printf("%s:1", name), *authority = NULL;
+    const char *error;
+
+    if (authority_is_ip(value) || authority_parse(slice_of(with_port), &authority, &error)) {
+        s->tls_name = name;
+        name = NULL;
+    } else {
+        INI_ERROR(ini, ini->line, "tls_name = %.*s: expected a host name or an IP address",
+                  CONFIG_SHOWN(value));
+    }
+    mem_free(authority);
+    mem_free(with_port);
+    mem_free(name);
+}
+
 static void set_server_key(struct ini *ini, enum key k, struct slice value)
 {
     struct config_server *s = &ini->c->servers[ini->entry];
@@ -236,6 +264,10 @@ static void set_server_key(struct ini *ini, enum key k, struct slice value)
         set_dns(ini, s, value);
     else if (k == KEY_SERVICE)
         set_service(ini, s, value);
+    else if (k == KEY_PROTOCOL)
+        set_protocol(ini, s, value);
+    else if (k == KEY_TLS_NAME)
+        set_tls_name(ini, s, value);
     else if (k == KEY_ENGINE)
         set_engine(ini, s, value);
     else if (k == KEY_TIMEOUT)
@@ -393,6 +425,9 @@ static void close_server(struct ini *ini)
     else if (pods && s->n_pods == 0 && ini->report->n_fatal == ini->section_errors)
         INI_ERROR(ini, ini->section_line,
                   "[model-server %.80s]: pods is empty; expected host:port, host:port, ...", s->name);
+    if ((ini->seen & 1U << KEY_TLS_NAME) != 0 && !s->https)
+        INI_ERROR(ini, ini->section_line, "[model-server %.80s] has a tls_name; it needs protocol = https",
+                  s->name);
 }
 
 /* An empty list is as good as none. */

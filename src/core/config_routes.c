@@ -525,6 +525,7 @@ void config_routes_free(struct config *c)
         mem_free(c->servers[i].dns);
         mem_free(c->servers[i].service);
         mem_free(c->servers[i].model);
+        mem_free(c->servers[i].tls_name);
     }
     for (size_t i = 0; i < c->n_routes; i++)
         route_spec_free(&c->routes[i]);

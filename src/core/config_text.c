@@ -89,6 +89,10 @@ static bool print_server(const struct config_server *s, const char *prefix, stru
     if (!buf_printf(out, "\n%s[model-server %s]\n", prefix, s->name) || !print_pods(s, prefix, out) ||
         !buf_printf(out, "%sengine = %s\n", prefix, engines[s->engine]))
         return false;
+    if (s->https && !buf_printf(out, "%sprotocol = https\n", prefix))
+        return false;
+    if (s->tls_name != NULL && !buf_printf(out, "%stls_name = %s\n", prefix, s->tls_name))
+        return false;
     if (s->model != NULL && !buf_printf(out, "%smodel = %s\n", prefix, s->model))
         return false;
     return s->timeout_us == 0 || buf_printf(out, "%stimeout = %.*s\n", prefix, (int)n, timeout);
@@ -246,6 +250,11 @@ bool config_text_example(struct buf *out)
         ";engine = vllm\n"
         "; The name the pods know the model by; without it requests are passed on untouched.\n"
         ";model = Qwen/Qwen2.5-7B-Instruct\n"
+        "; Pods that speak TLS, verified: upstream_tls_ca, and the name in their certificates (default: the "
+        "pod's host, or\n"
+        "; that of dns).\n"
+        ";protocol = https\n"
+        ";tls_name = chat-pods.llm.svc\n"
         "; For the head of an answer; 0 = as upstream_header_timeout.\n"
         ";timeout = 0s\n"
         "\n"
@@ -364,6 +373,11 @@ bool config_text_options_doc(struct buf *out)
         "watched; the port is a number or a name, without one the first of the endpoints; the namespace is "
         "ours by "
         "default |\n"
+        "| | `protocol` | `http` | `https`: the pods speak TLS, and their certificates are verified against "
+        "`UPSTREAM_TLS_CA`; their metrics are read the same way |\n"
+        "| | `tls_name` | the host of `dns`, or of the pod | the name or address that a pod's certificate "
+        "must "
+        "have |\n"
         "| | `engine` | `vllm` | whose metrics are read: `vllm`, `sglang`, or `none`: not read, the "
         "in-flight limit alone decides |\n"
         "| | `model` | - | the name the pods know the model by; without it request bodies are passed on "

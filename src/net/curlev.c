@@ -148,8 +148,10 @@ bool curlev_job_init(struct curlev_job *job, void (*done)(struct curlev_job *job
     curl_easy_setopt(job->easy, CURLOPT_PRIVATE, job);
     curl_easy_setopt(job->easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(job->easy, CURLOPT_FOLLOWLOCATION, 0L);
-    curl_easy_setopt(job->easy, CURLOPT_PROTOCOLS_STR, "http");
+    curl_easy_setopt(job->easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(job->easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
+    /* Authorities are parsed anew at most this often, in seconds, and so a changed file counts. */
+    curl_easy_setopt(job->easy, CURLOPT_CA_CACHE_TIMEOUT, 60L);
     /* A proxy in the environment is for the outside world, not for pods. */
     curl_easy_setopt(job->easy, CURLOPT_PROXY, "");
     curl_easy_setopt(job->easy, CURLOPT_NOPROXY, "*");

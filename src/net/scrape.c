@@ -18,7 +18,7 @@ struct scrape {
     enum promtext_engine engine;
     struct promtext text;
     size_t page_bytes;
-    struct curl_slist *headers;
+    struct curl_slist *headers, *connect_to;
     struct wheel_timer timer;
     bool failing;
     char error[CURL_ERROR_SIZE];
@@ -36,25 +36,49 @@ static size_t scrape_on_bytes(char *p, size_t size, size_t n, void *arg)
     return n;
 }
 
-/* False while the pod's name is not resolved. */
-static bool scrape_url(const struct upstream *up, char url[128])
+/* "1.2.3.4:80", "[::1]:80" */
+static void scrape_address(const struct upstream *up, char out[INET6_ADDRSTRLEN + 10])
 {
     char host[INET6_ADDRSTRLEN];
 
-    if (up->address_bytes == 0)
-        return false;
     if (up->address.ss_family == AF_INET) {
         const struct sockaddr_in *v4 = (const void *)&up->address;
 
         inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
-        snprintf(url, 128, "http://%s:%u/metrics", host, ntohs(v4->sin_port));
+        snprintf(out, INET6_ADDRSTRLEN + 10, "%s:%u", host, ntohs(v4->sin_port));
     } else {
         const struct sockaddr_in6 *v6 = (const void *)&up->address;
 
         inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
-        snprintf(url, 128, "http://[%s]:%u/metrics", host, ntohs(v6->sin6_port));
+        snprintf(out, INET6_ADDRSTRLEN + 10, "[%s]:%u", host, ntohs(v6->sin6_port));
     }
-    return true;
+}
+
+/* The name in the URL is the one that libcurl looks for in the certificate; it connects to the address. */
+static void scrape_set_https(struct scrape *s, const char *address)
+{
+    const char *name = s->pod->upstream->tls_name;
+    const bool v6 = strchr(name, ':') != NULL;
+    char *url = mem_printf(v6 ? "https://[%s]/metrics" : "https://%s/metrics", name);
+    char *to = mem_printf("::%s", address);
+
+    curl_slist_free_all(s->connect_to);
+    s->connect_to = curl_slist_append(NULL, to);
+    curl_easy_setopt(s->job.easy, CURLOPT_CONNECT_TO, s->connect_to);
+    curl_easy_setopt(s->job.easy, CURLOPT_URL, url);
+    if (s->rules->ca_file[0] != '\0')
+        curl_easy_setopt(s->job.easy, CURLOPT_CAINFO, s->rules->ca_file);
+    mem_free(to);
+    mem_free(url);
+}
+
+static void scrape_set_http(struct scrape *s, const char *address)
+{
+    char *url = mem_printf("http://%s/metrics", address);
+
+    curl_easy_setopt(s->job.easy, CURLOPT_CONNECT_TO, NULL);
+    curl_easy_setopt(s->job.easy, CURLOPT_URL, url);
+    mem_free(url);
 }
 
 static void scrape_wait(struct scrape *s)
@@ -64,16 +88,21 @@ static void scrape_wait(struct scrape *s)
 
 static void scrape_run(struct scrape *s)
 {
-    char url[128];
+    const struct upstream *up = s->pod->upstream;
+    char address[INET6_ADDRSTRLEN + 10];
 
-    if (!scrape_url(s->pod->upstream, url)) {
+    if (up->address_bytes == 0) { /* its name is not resolved yet */
         scrape_wait(s);
         return;
     }
+    scrape_address(up, address);
+    if (up->tls_name != NULL)
+        scrape_set_https(s, address);
+    else
+        scrape_set_http(s, address);
     promtext_start(&s->text, s->engine);
     s->page_bytes = 0;
     s->error[0] = '\0';
-    curl_easy_setopt(s->job.easy, CURLOPT_URL, url);
     curl_easy_setopt(s->job.easy, CURLOPT_TIMEOUT_MS, (long)(s->rules->timeout_us / US_PER_MS));
     curlev_start(s->curl, &s->job);
 }
@@ -163,5 +192,6 @@ void scrape_free(struct scrape *s)
     loop_timer_cancel(s->loop, &s->timer);
     curlev_job_free(s->curl, &s->job);
     curl_slist_free_all(s->headers);
+    curl_slist_free_all(s->connect_to);
     mem_free(s);
 }

@@ -10,7 +10,9 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 
+#include "authority.h"
 #include "mem.h"
 
 #define TLS_RECORD_BYTES (16 * 1024)
@@ -127,6 +129,28 @@ struct tls_context *tls_context_server(const char *cert_file, const char *key_fi
     return c;
 }
 
+struct tls_context *tls_context_client(const char *ca_file, char **error)
+{
+    static const unsigned char ours[] = "\x08http/1.1";
+    SSL_CTX *ssl = tls_context_base(TLS_client_method());
+    struct tls_context *c;
+
+    *error = NULL;
+    SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER, NULL);
+    tls_need_memory(SSL_CTX_set_alpn_protos(ssl, ours, sizeof ours - 1) == 0);
+    if (ca_file[0] == '\0')
+        (void)SSL_CTX_set_default_verify_paths(ssl); /* a system without any is found out by the handshake */
+    else if (SSL_CTX_load_verify_file(ssl, ca_file) != 1)
+        *error = tls_error("cannot use the authorities", ca_file);
+    if (*error != NULL) {
+        SSL_CTX_free(ssl);
+        return NULL;
+    }
+    c = mem_zalloc(sizeof *c);
+    c->ssl = ssl;
+    return c;
+}
+
 void tls_context_free(struct tls_context *c)
 {
     if (c == NULL)
@@ -156,6 +180,20 @@ struct tls *tls_accept(const struct tls_context *c, int fd)
     struct tls *t = tls_session(c, fd);
 
     SSL_set_accept_state(t->ssl);
+    return t;
+}
+
+struct tls *tls_connect(const struct tls_context *c, int fd, const char *name)
+{
+    struct tls *t = tls_session(c, fd);
+
+    SSL_set_connect_state(t->ssl);
+    if (authority_is_ip(slice_of(name))) {
+        tls_need_memory(X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(t->ssl), name) == 1);
+    } else {
+        SSL_set_hostflags(t->ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+        tls_need_memory(SSL_set_tlsext_host_name(t->ssl, name) == 1 && SSL_set1_host(t->ssl, name) == 1);
+    }
     return t;
 }
 
@@ -198,16 +236,18 @@ static const char *tls_kind_of(unsigned long e)
     return reason > SSL_AD_REASON_OFFSET ? "alert" : "other";
 }
 
-static void tls_note_failure(int error)
+static void tls_note_failure(const SSL *ssl, int error)
 {
     const unsigned long e = ERR_peek_last_error();
     const char *reason = e != 0 && !ERR_SYSTEM_ERROR(e) ? ERR_reason_error_string(e) : NULL;
+    const long verdict = SSL_get_verify_result(ssl);
 
     tls_last.kind = tls_kind_of(e);
     tls_last.text = tls_last_text;
     if (reason == NULL)
         reason = error != 0 ? strerror(error) : "the other side closed the connection";
-    (void)snprintf(tls_last_text, sizeof tls_last_text, "%s", reason);
+    (void)snprintf(tls_last_text, sizeof tls_last_text, "%s%s%s", reason, verdict != X509_V_OK ? ": " : "",
+                   verdict != X509_V_OK ? X509_verify_cert_error_string(verdict) : "");
 }
 
 const struct tls_failure *tls_failure(void)
@@ -228,7 +268,7 @@ int tls_handshake(struct tls *t)
     }
     status = tls_status(t, result);
     if (status != TLS_WANT_READ && status != TLS_WANT_WRITE) {
-        tls_note_failure(errno);
+        tls_note_failure(t->ssl, errno);
         t->failed = true;
         status = TLS_FAILED;
     }

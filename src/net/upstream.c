@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "mem.h"
+#include "tls.h"
 
 /* ---- life ---- */
 
@@ -67,6 +68,7 @@ void upstream_free(struct upstream *up)
 {
     upstream_close_idle(up);
     up->pod->upstream = NULL;
+    mem_free(up->tls_name);
     mem_free(up);
 }
 
@@ -77,6 +79,15 @@ void upstream_set_address(struct upstream *up, const struct sockaddr *a, socklen
     upstream_close_idle(up);
     memcpy(&up->address, a, n);
     up->address_bytes = n;
+}
+
+void upstream_set_tls(struct upstream *up, const char *name)
+{
+    if (name == NULL ? up->tls_name == NULL : up->tls_name != NULL && strcmp(name, up->tls_name) == 0)
+        return;
+    upstream_close_idle(up);
+    mem_free(up->tls_name);
+    up->tls_name = name != NULL ? mem_strdup(name) : NULL;
 }
 
 /* ---- time limits ---- */
@@ -382,9 +393,14 @@ static struct upstream_conn *upstream_connect(struct upstream *up, struct upstre
     wheel_timer_init(&u->timer, upstream_on_timer);
     conn_open(&u->conn, up->loop, fd, &conn_ops, 0);
     /* Every result, success and failure alike, is reported by the first writable event. */
-    if (connect(fd, (const struct sockaddr *)&up->address, up->address_bytes) < 0 && errno != EINPROGRESS)
+    if (up->tls_name != NULL && rules->tls == NULL)
+        u->connect_error = EPROTONOSUPPORT; /* never plain instead */
+    else if (connect(fd, (const struct sockaddr *)&up->address, up->address_bytes) < 0 &&
+             errno != EINPROGRESS)
         u->connect_error = errno;
     conn_await_connect(&u->conn);
+    if (up->tls_name != NULL && rules->tls != NULL)
+        conn_secure(&u->conn, tls_connect(rules->tls, fd, up->tls_name));
     return u;
 }
 

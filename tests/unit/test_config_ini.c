@@ -282,6 +282,11 @@ static void test_servers(void **state)
     refuse("[model-server s]\npods = a:1\ntarget = b\n", "f:3: unknown key \"target\" in [model-server]");
     refuse("[model-server s]\npods = a:1\nengine = tgi\n",
            "f:3: engine = tgi: expected vllm, sglang or none");
+    refuse("[model-server s]\npods = a:1\nprotocol = tls\n", "f:3: protocol = tls: expected http or https");
+    refuse("[model-server s]\npods = a:1\nprotocol = https\ntls_name = a b\n",
+           "f:4: tls_name = a b: expected a host name or an IP address");
+    refuse("[model-server s]\npods = a:1\ntls_name = a\n",
+           "f:1: [model-server s] has a tls_name; it needs protocol = https");
     refuse("[model-server s]\npods = a:1\ntimeout = -1s\n", "f:3: timeout = -1s: expected a duration");
     refuse("[model-server s]\npods = a:1\ntimeout = 5\n", "f:3: timeout = 5: expected a duration");
     refuse("[model-server s]\npods = a:1\nmodel =\n", "f:3: \"model\" has no value");
