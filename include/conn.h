@@ -12,7 +12,7 @@
 #include "buf.h"
 #include "loop.h"
 
-#define CONN_BORROWED_MAX 6
+#define CONN_BORROWED_MAX 8
 
 struct conn;
 struct conn_tls;

@@ -27,7 +27,8 @@ size_t headers_request_id(struct slice from_client, char out[HEADERS_REQUEST_ID_
 struct headers_request {
     const struct http1_head *head;
     struct slice request_id, peer_ip;
-    const char *proto; /* "http" or "https" as the client reached us */
+    const char *proto;    /* "http" or "https" as the client reached us */
+    bool readable_answer; /* without Accept-Encoding: the router has to understand the answer */
 };
 MUST_CHECK bool headers_request_block(struct buf *out, const struct headers_request *r, size_t *line_bytes);
 #define HEADERS_POD_FIELDS_MAX 400
@@ -62,6 +63,8 @@ bool headers_is_event_stream(struct slice content_type);
 /* Value of the first field of that name (any case) among fields as headers_request_block writes them; {NULL,
  * 0}: none. */
 struct slice headers_field(struct slice fields, struct slice name);
+/* True for application/json and types that end in +json. */
+bool headers_is_json(struct slice content_type);
 /* Path without query of a request target; absolute form reduced. */
 struct slice headers_path(struct slice target);
 

@@ -46,6 +46,7 @@ enum header_id {
     HEADER_X_FORWARDED_PROTO,
     HEADER_X_ACCEL_BUFFERING,
     HEADER_HTTP2_SETTINGS,
+    HEADER_ACCEPT_ENCODING,
     HEADER_COUNT
 };
 _Static_assert(HEADER_COUNT <= 32, "a set of fields is one 32-bit word");

@@ -22,8 +22,11 @@ struct openai_body {
     char model[OPENAI_MODEL_MAX + 1]; /* decoded, terminated */
     size_t model_n;
     bool stream;       /* the last "stream" key is literally true */
-    const char *error; /* static text for every verdict but OPENAI_OK, which has NULL */
-    size_t error_at;   /* byte offset it refers to; 0 for OPENAI_NO_MODEL */
+    struct slice user; /* the last "user", a string with its quotes; {NULL, 0}: none */
+    struct slice
+        stream_options; /* from the value of the last "stream_options" to the end of the body; {NULL, 0} */
+    const char *error;  /* static text for every verdict but OPENAI_OK, which has NULL */
+    size_t error_at;    /* byte offset it refers to; 0 for OPENAI_NO_MODEL */
 };
 
 /* How strings are scanned. The best kind that the processor has is chosen once; tests choose for themselves.
@@ -41,6 +44,18 @@ enum openai_verdict openai_inspect(struct slice body, struct openai_body *out);
 
 /* Appends the JSON string (with quotes) for a model name: the replacement for model_raw. */
 MUST_CHECK bool openai_model_value(struct buf *out, struct slice name);
+
+/* A change to a body: n bytes from `at` on make place for the text. */
+struct openai_edit {
+    size_t at, n;
+    struct slice text;
+};
+/* What makes the pod report the usage of a stream: "include_usage" added to the options that are there.
+ * False: the body is for no stream, says itself whether it wants that, or has options that are no object. */
+bool openai_want_usage(struct slice body, const struct openai_body *b, struct openai_edit *e);
+/* Appends a string value (with its quotes) decoded. False: over the maximum, or a NUL or half a surrogate
+ * pair. */
+MUST_CHECK bool openai_decode_string(struct buf *out, struct slice value);
 
 /* {"error":{"message":M,"type":T,"param":null,"code":C}} */
 MUST_CHECK bool openai_error(struct buf *out, struct slice message, const char *type, const char *code);

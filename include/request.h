@@ -5,6 +5,7 @@
 
 #include "openai.h"
 #include "server.h"
+#include "usage.h"
 
 enum request_state {
     REQUEST_READ,    /* its body is arriving */
@@ -25,9 +26,20 @@ struct request_outgoing {
     struct buf head; /* request head for pods, without Host and Content-Length; see headers_request_block */
     size_t line_bytes;
     char *body;
-    size_t model_at, model_n; /* where the model's value stands in the body */
-    char *model;              /* a copy of what goes to the pod instead, or NULL */
-    const char *unsupported;  /* why such a request is refused, or NULL */
+    size_t model_at, model_n;      /* where the model's value stands in the body */
+    char *model;                   /* a copy of what goes to the pod instead, or NULL */
+    struct openai_edit want_usage; /* no text: the body goes as it came */
+    const char *unsupported;       /* why such a request is refused, or NULL */
+};
+
+/* The tokens of a successful answer of a kind that has usage. */
+struct request_tokens {
+    bool readable; /* not compressed */
+    bool hides;    /* an event that the client did not ask for */
+    struct usage usage;
+    struct usage_hide hide;
+    int64_t input_estimate; /* 0 = none */
+    int64_t input, output;  /* set at the end; 0 = unknown */
 };
 
 struct request {
@@ -59,7 +71,8 @@ struct request {
     bool paused;      /* the client reads too slowly: not reading from the pod */
     bool until_close; /* the pod's answer ends with its connection */
     bool event_stream;
-    struct openai_sse sse; /* of an event stream */
+    struct openai_sse sse;         /* of an event stream */
+    struct request_tokens *tokens; /* NULL: not counted */
     bool said_all;  /* the answer is complete, or was but for the end of its framing: the session is marked */
     bool connected; /* a pod was reached with this request */
     const char *closed_by; /* who broke it off */

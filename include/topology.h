@@ -32,7 +32,7 @@ struct topology_series {
     const char *path; /* label, from a fixed table */
     unsigned status;
     enum outcome outcome;
-    struct metrics_series *requests, *duration, *prefill, *decode;
+    struct metrics_series *requests, *duration, *prefill, *decode, *tokens[2]; /* tokens: input, output */
 };
 
 /* One way in force: a public name, by one route, to one server, with a queue of its own. What a request is

@@ -69,7 +69,15 @@ static struct topology_series report_series(const struct request *r, const char 
                                    slice_of(pods_model)};
     const struct slice duration[] = {labels[0], labels[1], labels[2], labels[4],
                                      labels[5], labels[6], labels[7]};
+    struct slice tokens[] = {labels[0], labels[1], SLICE("input"), labels[4],
+                             labels[5], labels[6], labels[7]};
+    struct metrics_series *counted[2] = {NULL, NULL};
 
+    if (r->tokens != NULL) {
+        counted[0] = metrics_series(METRIC_TOKENS, tokens);
+        tokens[2] = SLICE("output");
+        counted[1] = metrics_series(METRIC_TOKENS, tokens);
+    }
     return (struct topology_series){
         .path = path,
         .status = r->status,
@@ -78,6 +86,7 @@ static struct topology_series report_series(const struct request *r, const char 
         .duration = metrics_series(METRIC_REQUEST_DURATION, duration),
         .prefill = route != NULL ? metrics_series(METRIC_PREFILL_DURATION, labels) : NULL,
         .decode = route != NULL ? metrics_series(METRIC_DECODE_DURATION, labels) : NULL,
+        .tokens = {counted[0], counted[1]},
     };
 }
 
@@ -90,7 +99,8 @@ static struct topology_series report_find_series(const struct request *r)
     for (size_t i = 0; route != NULL && i < route->n_series; i++) {
         const struct topology_series *s = &route->series[i];
 
-        if (s->path == path && s->status == r->status && s->outcome == r->outcome)
+        if (s->path == path && s->status == r->status && s->outcome == r->outcome &&
+            (s->tokens[0] != NULL || r->tokens == NULL))
             return *s;
     }
     found = report_series(r, path);
@@ -105,6 +115,10 @@ static void report_count(const struct request *r)
 
     metrics_add(s.requests, 1);
     metrics_observe(s.duration, report_seconds(r->end_us - r->received_us));
+    if (r->tokens != NULL) {
+        metrics_add(s.tokens[0], (double)r->tokens->input);
+        metrics_add(s.tokens[1], (double)r->tokens->output);
+    }
     if (r->first_byte_us == 0 || r->route == NULL)
         return;
     metrics_observe(s.prefill, report_seconds(r->first_byte_us - r->sent_us));
@@ -157,6 +171,8 @@ static void report_fill_entry(const struct request *r, struct accesslog_entry *e
         .request_id = request_id(r),
         .upstream_status = r->upstream_status,
         .upstream_attempts = r->attempts,
+        .input_tokens = r->tokens != NULL ? r->tokens->input : 0,
+        .output_tokens = r->tokens != NULL ? r->tokens->output : 0,
         .error_origin = report_origin(r),
         .total_us = r->end_us - r->received_us,
         .request_us = report_span_us(r->received_us, r->body_us),

@@ -7,6 +7,7 @@
 #include "headers.h"
 #include "mem.h"
 #include "metrics.h"
+#include "prompt.h"
 #include "reply.h"
 #include "report.h"
 
@@ -143,8 +144,11 @@ struct request *request_new(struct server *s, struct client *c)
 /* The part of a request that is for the pods. False: refused and over. */
 bool request_take_head(struct request *r)
 {
-    const struct headers_request h = {r->client->head, request_id(r), slice_of(r->client->address),
-                                      client_is_secure(r->client) ? "https" : "http"};
+    const struct headers_request h = {.head = r->client->head,
+                                      .request_id = request_id(r),
+                                      .peer_ip = slice_of(r->client->address),
+                                      .proto = client_is_secure(r->client) ? "https" : "http",
+                                      .readable_answer = r->server->config->inject_stream_usage};
     struct request_outgoing *o = r->out = mem_zalloc(sizeof *o);
 
     o->request = r;
@@ -170,6 +174,15 @@ static struct topology_route *request_decide(const struct request *r, struct sli
                                   .avoid = avoid};
 
     return topology_decide(&r->server->topology, model, &q, known);
+}
+
+/* Only these two APIs have the option. */
+static void request_want_usage(struct request *r, const struct openai_body *found)
+{
+    const struct slice path = headers_path(request_target(r));
+
+    if (slice_eq(path, SLICE("/v1/chat/completions")) || slice_eq(path, SLICE("/v1/completions")))
+        (void)openai_want_usage((struct slice){r->out->body, r->body_n}, found, &r->out->want_usage);
 }
 
 /* True: r->route is set; else the request has ended. */
@@ -202,6 +215,8 @@ static bool request_find_model(struct request *r)
                        known ? "route not found: no rule of the model's routes fits this request" : NULL);
         return false;
     }
+    if (r->server->config->inject_stream_usage)
+        request_want_usage(r, &found);
     (void)topology_ref(r->route);
     metrics_add(r->route->active_downstream, 1);
     return true;
@@ -366,33 +381,52 @@ static void request_next_pod(struct request *r, const char *why)
 
 /* ---- sending ---- */
 
+/* Puts the body from *at to the edit, and the edit's text; *at goes behind it. */
+static struct iovec *request_put_edit(const struct request_outgoing *o, struct iovec *iov, size_t *at,
+                                      const struct openai_edit *e)
+{
+    if (e->text.n == 0)
+        return iov;
+    *iov++ = (struct iovec){o->body + *at, e->at - *at};
+    *iov++ = (struct iovec){(char *)(uintptr_t)e->text.p, e->text.n};
+    *at = e->at + e->n;
+    return iov;
+}
+
+/* The model's value, where the pods know it by another name: a copy, anew for each attempt, as a reload may
+ * replace the route's value at any time. */
+static struct openai_edit request_rename(const struct request *r)
+{
+    struct request_outgoing *o = r->out;
+
+    if (r->route->upstream_value == NULL)
+        return (struct openai_edit){0, 0, {NULL, 0}};
+    mem_free(o->model);
+    o->model = mem_strdup(r->route->upstream_value);
+    return (struct openai_edit){o->model_at, o->model_n, slice_of(o->model)};
+}
+
 /* The parts of the request for this pod: line, Host and length, the client's fields, body with the model's
- * value replaced where the pods know it by another name. Returns how many. */
+ * value replaced and the wish for usage put in. Returns how many. */
 static unsigned request_parts(struct request *r, struct iovec iov[CONN_BORROWED_MAX])
 {
     struct request_outgoing *o = r->out;
-    const char *value = r->route->upstream_value;
+    const struct openai_edit *want = &o->want_usage, rename = request_rename(r);
     const struct slice head = buf_slice(&o->head);
-    const size_t value_n = value != NULL ? strlen(value) : 0, after = o->model_at + o->model_n;
-    const size_t length = value != NULL ? r->body_n - o->model_n + value_n : r->body_n;
+    const size_t length = r->body_n + want->text.n - want->n + rename.text.n - rename.n;
     char *base = (char *)(uintptr_t)head.p,
          *pod_fields = base + head.n; /* there is room: request_take_head */
+    struct iovec *next = iov + 3;
+    size_t at = 0;
 
     iov[0] = (struct iovec){base, o->line_bytes};
     iov[1] =
         (struct iovec){pod_fields, headers_pod_fields(pod_fields, slice_of(r->pod->name), (int64_t)length)};
     iov[2] = (struct iovec){base + o->line_bytes, head.n - o->line_bytes};
-    if (value == NULL) {
-        iov[3] = (struct iovec){o->body, r->body_n};
-        return 4;
-    }
-    /* A copy, anew for each attempt: a reload may replace the route's value at any time. */
-    mem_free(o->model);
-    o->model = mem_strdup(value);
-    iov[3] = (struct iovec){o->body, o->model_at};
-    iov[4] = (struct iovec){o->model, value_n};
-    iov[5] = (struct iovec){o->body + after, r->body_n - after};
-    return 6;
+    next = request_put_edit(o, next, &at, want->at < rename.at ? want : &rename);
+    next = request_put_edit(o, next, &at, want->at < rename.at ? &rename : want);
+    *next++ = (struct iovec){o->body + at, r->body_n - at};
+    return (unsigned)(next - iov);
 }
 
 static void request_on_connected(void *arg)
@@ -428,19 +462,38 @@ static void request_drop_outgoing(struct request *r)
 
 /* ---- the answer ---- */
 
+static void request_expect_tokens(struct request *r, const struct http1_head *head)
+{
+    const struct slice encoding = http1_find(head, HEADER_CONTENT_ENCODING);
+    struct request_tokens *t;
+
+    if (head->status < 200 || head->status > 299 ||
+        !(r->event_stream || headers_is_json(http1_find(head, HEADER_CONTENT_TYPE))))
+        return;
+    t = r->tokens = mem_zalloc(sizeof *t);
+    t->readable = encoding.n == 0 || slice_ieq(encoding, SLICE("identity"));
+    t->usage.stream = r->event_stream;
+    t->hides = t->readable && r->event_stream && r->out != NULL && r->out->want_usage.text.n > 0;
+    usage_hide_init(&t->hide);
+}
+
 static void request_read_answer_head(struct request *r, const struct http1_head *head)
 {
     r->upstream_status = r->status = head->status;
     r->head_us = request_now(r);
     r->until_close = head->framing == HTTP1_UNTIL_CLOSE;
     r->event_stream = headers_is_event_stream(http1_find(head, HEADER_CONTENT_TYPE));
+    if (r->server->config->count_tokens || r->out->want_usage.text.n > 0)
+        request_expect_tokens(r, head);
     request_enter(r, REQUEST_STREAM);
 }
 
 /* The pod's framing where the client can have it; else what its version allows. */
 static enum http1_framing request_framing(const struct request *r, const struct http1_head *head)
 {
-    if (head->framing == HTTP1_NO_BODY || head->framing == HTTP1_SIZED)
+    const bool hides = r->tokens != NULL && r->tokens->hides;
+
+    if (head->framing == HTTP1_NO_BODY || (head->framing == HTTP1_SIZED && !hides))
         return head->framing;
     return r->minor >= 1 ? HTTP1_CHUNKED : HTTP1_UNTIL_CLOSE;
 }
@@ -499,6 +552,28 @@ static void request_note_body(struct request *r, const struct upstream_data *d)
         r->first_byte_us = request_now(r);
     for (unsigned i = 0; r->event_stream && i < d->n_spans; i++)
         openai_sse_feed(&r->sse, d->spans[i]);
+    for (unsigned i = 0; r->tokens != NULL && r->tokens->readable && i < d->n_spans; i++)
+        usage_feed(&r->tokens->usage, d->spans[i]);
+}
+
+/* Before the body is dropped: no usage may come, so the input is estimated, but for an answer that has come
+ * with its usage already. */
+static void request_estimate_input(struct request *r)
+{
+    struct request_tokens *t = r->tokens;
+
+    if (t != NULL && !usage_tokens(&t->usage, &t->input, &t->output))
+        t->input_estimate = prompt_tokens((struct slice){r->out->body, r->body_n});
+}
+
+static bool request_send_body(struct request *r, const struct upstream_data *d, struct slice head, bool whole)
+{
+    struct slice shown;
+
+    if (r->tokens == NULL || !r->tokens->hides)
+        return client_send(r->client, head, d->spans, d->n_spans, whole);
+    shown = usage_hide_feed(&r->tokens->hide, d->spans, d->n_spans, d->end);
+    return client_send(r->client, head, &shown, shown.n > 0, whole);
 }
 
 /* An event stream has said all with data: [DONE]. Clients that close right then, as the official OpenAI one
@@ -527,7 +602,6 @@ static void request_relay(struct request *r, const struct upstream_data *d, stru
     const bool had_all = r->said_all;
     bool whole = false;
 
-    request_note_body(r, d);
     if (d->end) {
         whole = request_is_whole(r);
         r->upstream = NULL;
@@ -536,7 +610,7 @@ static void request_relay(struct request *r, const struct upstream_data *d, stru
         r->said_all = true;
         request_mark(r);
     }
-    if (!client_send(r->client, head, d->spans, d->n_spans, whole)) {
+    if (!request_send_body(r, d, head, whole)) {
         request_finish(r, had_all ? request_complete_outcome(r) : OUTCOME_CLIENT_GONE, NULL);
     } else if (whole) {
         request_finish(r, request_complete_outcome(r), NULL);
@@ -562,9 +636,12 @@ static void request_on_data(void *arg, const struct upstream_data *d)
             return;
         }
     }
+    request_note_body(r, d);
     /* Nothing can be sent again from here, so what was sent need not be kept. */
-    if (r->out != NULL && (d->end || conn_pending(&r->upstream->conn) == 0))
+    if (r->out != NULL && (d->end || conn_pending(&r->upstream->conn) == 0)) {
+        request_estimate_input(r);
         request_drop_outgoing(r);
+    }
     request_relay(r, d, buf_slice(head));
 }
 
@@ -731,6 +808,9 @@ static void request_free(struct loop_grave *g)
 {
     struct request *r = CONTAINER_OF(g, struct request, grave);
 
+    if (r->tokens != NULL)
+        usage_hide_free(&r->tokens->hide);
+    mem_free(r->tokens);
     mem_free(r->model_name);
     mem_free(r);
 }
@@ -762,6 +842,18 @@ static void request_note_closer(struct request *r)
         metrics_inc(METRIC_CLIENT_ABORTS, request_state_name(r->state));
 }
 
+/* What the answer said of its tokens, or what is known without. */
+static void request_settle_tokens(struct request *r)
+{
+    struct request_tokens *t = r->tokens;
+
+    if (t == NULL || usage_tokens(&t->usage, &t->input, &t->output))
+        return;
+    t->input = t->input_estimate;
+    if (r->outcome == OUTCOME_OK)
+        metrics_inc(METRIC_USAGE_UNKNOWN, r->route->model_name, t->readable ? "missing" : "encoded");
+}
+
 /* Out of the queue, off the pod. */
 static void request_let_go(struct request *r)
 {
@@ -791,6 +883,7 @@ void request_finish(struct request *r, enum outcome o, const char *why)
     clean = request_answer(r);
     request_let_go(r);
     request_drop_outgoing(r);
+    request_settle_tokens(r);
     report_finished(r);
     request_enter(r, REQUEST_DONE);
     request_give_back_slot(r);

@@ -44,7 +44,7 @@ static bool headers_is(const char *name, const char *lower, size_t n)
 
 /* The known names stand where length, first and last letter put them; the compiler refuses two at one place.
  */
-#define HEADERS_PLACE(n, first, last)          (((n) + (first) + 3 * (last)) % 64)
+#define HEADERS_PLACE(n, first, last)          (((n) + 2 * (first) + 3 * (last)) % 64)
 #define HEADERS_NAME(id, name, n, first, last) [HEADERS_PLACE(n, first, last)] = {name, n, id}
 
 static const struct {
@@ -62,6 +62,7 @@ static const struct {
     HEADERS_NAME(HEADER_X_REQUEST_ID, "x-request-id", 12, 'x', 'd'),
     HEADERS_NAME(HEADER_CONTENT_LENGTH, "content-length", 14, 'c', 'h'),
     HEADERS_NAME(HEADER_HTTP2_SETTINGS, "http2-settings", 14, 'h', 's'),
+    HEADERS_NAME(HEADER_ACCEPT_ENCODING, "accept-encoding", 15, 'a', 'g'),
     HEADERS_NAME(HEADER_X_FORWARDED_FOR, "x-forwarded-for", 15, 'x', 'r'),
     HEADERS_NAME(HEADER_PROXY_CONNECTION, "proxy-connection", 16, 'p', 'n'),
     HEADERS_NAME(HEADER_CONTENT_ENCODING, "content-encoding", 16, 'c', 'g'),
@@ -324,8 +325,9 @@ static char *headers_put_forwarded_proto(char *at, const struct headers_request 
 
 bool headers_request_block(struct buf *out, const struct headers_request *r, size_t *line_bytes)
 {
-    static const uint32_t drop = HEADERS_NOT_RELAYED | HEADERS_BIT(HEADER_HOST) | HEADERS_BIT(HEADER_EXPECT) |
-                                 HEADERS_BIT(HEADER_X_FORWARDED_FOR) | HEADERS_BIT(HEADER_X_FORWARDED_PROTO);
+    const uint32_t drop = HEADERS_NOT_RELAYED | HEADERS_BIT(HEADER_HOST) | HEADERS_BIT(HEADER_EXPECT) |
+                          HEADERS_BIT(HEADER_X_FORWARDED_FOR) | HEADERS_BIT(HEADER_X_FORWARDED_PROTO) |
+                          (r->readable_answer ? HEADERS_BIT(HEADER_ACCEPT_ENCODING) : 0);
     char *start, *at;
 
     assert(r->request_id.n <= HEADERS_REQUEST_ID_MAX && r->peer_ip.n <= 64 && strlen(r->proto) <= 5);
@@ -368,6 +370,14 @@ bool headers_is_event_stream(struct slice content_type)
         return false;
     rest = slice_trim((struct slice){content_type.p + name.n, content_type.n - name.n});
     return rest.n == 0 || rest.p[0] == ';';
+}
+
+bool headers_is_json(struct slice content_type)
+{
+    const struct slice type = slice_trim(slice_cut(&content_type, ';'));
+
+    return slice_ieq(type, SLICE("application/json")) ||
+           (type.n > 5 && slice_ieq((struct slice){type.p + type.n - 5, 5}, SLICE("+json")));
 }
 
 /* HTTP/1.1 connections live on unless told; HTTP/1.0 connections end unless told. */

@@ -4,6 +4,7 @@
  * something to look at. Keys and other short strings are over after one look at 16 bytes. Also here: the
  * bodies the router writes itself, and the end of an event stream. */
 #include "openai.h"
+#include "json.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -208,7 +209,13 @@ OPENAI_AVX2_CODE static void openai_skip_avx2(struct openai_place *place, const 
 
 /* ---- the scanner ---- */
 
-enum openai_key { OPENAI_KEY_OTHER, OPENAI_KEY_MODEL, OPENAI_KEY_STREAM };
+enum openai_key {
+    OPENAI_KEY_OTHER,
+    OPENAI_KEY_MODEL,
+    OPENAI_KEY_STREAM,
+    OPENAI_KEY_USER,
+    OPENAI_KEY_OPTIONS
+};
 
 struct openai_scan {
     const unsigned char *p, *end;
@@ -217,6 +224,8 @@ struct openai_scan {
     const unsigned char *model; /* where the value of the last "model" starts; NULL: none */
     struct slice model_raw;     /* that value when it is a string, with its quotes */
     bool stream;
+    struct slice user;
+    const unsigned char *options; /* as `model`, of the last "stream_options" */
     const char *error;
     const unsigned char *error_at;
     size_t depth;
@@ -566,14 +575,23 @@ static const char *openai_decode(struct slice raw, char *out, size_t max, size_t
 /* raw: the inside of a string without escapes. */
 OPENAI_INLINE enum openai_key openai_plain_key(struct slice raw)
 {
-    if (raw.n == 5 && memcmp(raw.p, "model", 5) == 0)
-        return OPENAI_KEY_MODEL;
-    return raw.n == 6 && memcmp(raw.p, "stream", 6) == 0 ? OPENAI_KEY_STREAM : OPENAI_KEY_OTHER;
+    switch (raw.n) {
+    case 4:
+        return memcmp(raw.p, "user", 4) == 0 ? OPENAI_KEY_USER : OPENAI_KEY_OTHER;
+    case 5:
+        return memcmp(raw.p, "model", 5) == 0 ? OPENAI_KEY_MODEL : OPENAI_KEY_OTHER;
+    case 6:
+        return memcmp(raw.p, "stream", 6) == 0 ? OPENAI_KEY_STREAM : OPENAI_KEY_OTHER;
+    case 14:
+        return memcmp(raw.p, "stream_options", 14) == 0 ? OPENAI_KEY_OPTIONS : OPENAI_KEY_OTHER;
+    default:
+        return OPENAI_KEY_OTHER;
+    }
 }
 
 static enum openai_key openai_any_key(struct slice raw)
 {
-    char plain[6];
+    char plain[14];
     size_t n;
 
     if (raw.n > 6 * sizeof(plain) || openai_decode(raw, plain, sizeof(plain), &n) != NULL)
@@ -606,16 +624,32 @@ OPENAI_INLINE const unsigned char *openai_member(struct openai_scan *s, const un
     return end + 1;
 }
 
+/* A string with its quotes; {NULL, 0} for any other value. */
+static struct slice openai_string(const unsigned char *start, const unsigned char *end)
+{
+    return *start == '"' ? (struct slice){(const char *)start, (size_t)(end - start)}
+                         : (struct slice){NULL, 0};
+}
+
 /* The value of a top-level key that the router knows: [start, end), of arrays and objects the first byte. */
 static void openai_note(struct openai_scan *s, const unsigned char *start, const unsigned char *end)
 {
-    if (s->key == OPENAI_KEY_STREAM)
-        s->stream = *start == 't';
-    if (s->key == OPENAI_KEY_MODEL) {
+    switch (s->key) {
+    case OPENAI_KEY_MODEL:
         s->model = start;
-        s->model_raw = (struct slice){NULL, 0};
-        if (*start == '"')
-            s->model_raw = (struct slice){(const char *)start, (size_t)(end - start)};
+        s->model_raw = openai_string(start, end);
+        break;
+    case OPENAI_KEY_STREAM:
+        s->stream = *start == 't';
+        break;
+    case OPENAI_KEY_USER:
+        s->user = openai_string(start, end);
+        break;
+    case OPENAI_KEY_OPTIONS:
+        s->options = start;
+        break;
+    case OPENAI_KEY_OTHER:
+        break;
     }
     s->key = OPENAI_KEY_OTHER;
 }
@@ -803,6 +837,8 @@ enum openai_verdict openai_inspect(struct slice body, struct openai_body *out)
     s.model = NULL;
     s.model_raw = out->model_raw = (struct slice){NULL, 0};
     s.stream = out->stream = false;
+    s.user = out->user = out->stream_options = (struct slice){NULL, 0};
+    s.options = NULL;
     s.depth = 0;
     s.closer[0] = ' '; /* a byte that openai_peek never returns: there is nothing to close */
     out->model[0] = '\0';
@@ -810,11 +846,67 @@ enum openai_verdict openai_inspect(struct slice body, struct openai_body *out)
     if (!openai_kind->document(&s))
         return openai_verdict(out, OPENAI_NOT_JSON, (size_t)(s.error_at - s.p), s.error);
     out->stream = s.stream;
+    out->user = s.user;
+    if (s.options != NULL)
+        out->stream_options = (struct slice){(const char *)s.options, (size_t)(s.end - s.options)};
     first = s.p;
     if (openai_peek(&s, &first) != '{')
         return openai_verdict(out, OPENAI_NOT_OBJECT, (size_t)(first - s.p),
                               "not an object: expected { ... }");
     return openai_take_model(&s, out);
+}
+
+/* ---- changes to a body ---- */
+
+#define OPENAI_INCLUDE_USAGE "\"include_usage\":true"
+
+/* Whether members follow the brace. */
+static bool openai_has_members(struct slice object)
+{
+    struct slice rest = json_inside(object);
+
+    return json_take(&rest).p != NULL;
+}
+
+/* `text` goes behind the body's first brace, or that of an object in it, in front of what is there. */
+static bool openai_insert(struct slice body, struct slice object, struct slice text, struct openai_edit *e)
+{
+    *e = (struct openai_edit){(size_t)(object.p - body.p) + 1, 0, text};
+    return true;
+}
+
+bool openai_want_usage(struct slice body, const struct openai_body *b, struct openai_edit *e)
+{
+    struct slice rest = b->stream_options, options = json_take(&rest);
+
+    if (!b->stream)
+        return false;
+    if (options.p == NULL)
+        return openai_insert(body, (struct slice){memchr(body.p, '{', body.n), 1},
+                             SLICE("\"stream_options\":{" OPENAI_INCLUDE_USAGE "},"), e);
+    if (slice_eq(options, SLICE("null"))) {
+        *e = (struct openai_edit){(size_t)(options.p - body.p), 4, SLICE("{" OPENAI_INCLUDE_USAGE "}")};
+        return true;
+    }
+    if (!json_is(options, '{') || json_find(options, SLICE("include_usage")).p != NULL)
+        return false;
+    return openai_insert(
+        body, options,
+        openai_has_members(options) ? SLICE(OPENAI_INCLUDE_USAGE ",") : SLICE(OPENAI_INCLUDE_USAGE), e);
+}
+
+bool openai_decode_string(struct buf *out, struct slice value)
+{
+    const struct slice raw = json_inside(value);
+    char code[4];
+
+    for (size_t at = 0; at < raw.n;) {
+        const struct slice piece = openai_decode_piece(raw, &at, code);
+
+        if (piece.p == NULL || !buf_append_slice(out, piece))
+            return false;
+    }
+    return true;
 }
 
 /* ---- bodies of our own ---- */

@@ -36,6 +36,7 @@ static const char *names[HEADER_COUNT] = {
     [HEADER_X_FORWARDED_FOR] = "X-Forwarded-For",
     [HEADER_X_FORWARDED_PROTO] = "X-Forwarded-Proto",
     [HEADER_X_ACCEL_BUFFERING] = "X-Accel-Buffering",
+    [HEADER_ACCEPT_ENCODING] = "Accept-Encoding",
     [HEADER_HTTP2_SETTINGS] = "HTTP2-Settings",
 };
 

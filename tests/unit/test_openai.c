@@ -598,6 +598,73 @@ static void test_event_streams(void **state)
         false, false);
 }
 
+/* What the edit makes of the body; NULL: nothing is wanted. */
+static void expect_wish(const char *body, const char *wanted)
+{
+    struct slice text = slice_of(body);
+    struct openai_body b;
+    struct openai_edit e;
+    struct buf out;
+
+    assert_int_equal(openai_inspect(text, &b), OPENAI_OK);
+    assert_int_equal(openai_want_usage(text, &b, &e), wanted != NULL);
+    if (wanted == NULL)
+        return;
+    buf_init(&out, 4096);
+    assert_true(buf_append(&out, text.p, e.at) && buf_append_slice(&out, e.text) &&
+                buf_append(&out, text.p + e.at + e.n, text.n - e.at - e.n));
+    assert_true(slice_eq(buf_slice(&out), slice_of(wanted)));
+    buf_free(&out);
+}
+
+static void test_want_usage(void **state)
+{
+    (void)state;
+    expect_wish(" { \"model\":\"m\",\"stream\":true}",
+                " {\"stream_options\":{\"include_usage\":true}, \"model\":\"m\",\"stream\":true}");
+    expect_wish("{\"model\":\"m\",\"stream_options\":{\"a\":{}},\"stream\":true}",
+                "{\"model\":\"m\",\"stream_options\":{\"include_usage\":true,\"a\":{}},\"stream\":true}");
+    expect_wish("{\"model\":\"m\",\"stream_options\": { } ,\"stream\":true}",
+                "{\"model\":\"m\",\"stream_options\": {\"include_usage\":true } ,\"stream\":true}");
+    expect_wish("{\"model\":\"m\",\"stream_options\":null,\"stream\":true}",
+                "{\"model\":\"m\",\"stream_options\":{\"include_usage\":true},\"stream\":true}");
+    expect_wish("{\"model\":\"m\",\"stream_options\":1,\"stream_\\u006fptions\":{},\"stream\":true}",
+                "{\"model\":\"m\",\"stream_options\":1,\"stream_\\u006fptions\":{\"include_usage\":true},"
+                "\"stream\":true}");
+    expect_wish("{\"model\":\"m\",\"stream_options\":{\"include_usage\":false},\"stream\":true}", NULL);
+    expect_wish("{\"model\":\"m\",\"stream_options\":{\"include_usage\":true},\"stream\":true}", NULL);
+    expect_wish("{\"model\":\"m\",\"stream_options\":\"x\",\"stream\":true}", NULL);
+    expect_wish("{\"model\":\"m\",\"stream_options\":[],\"stream\":true}", NULL);
+    expect_wish("{\"model\":\"m\",\"stream_options\":{},\"stream\":false}", NULL);
+    expect_wish("{\"model\":\"m\"}", NULL);
+}
+
+static void expect_user(const char *body, const char *raw)
+{
+    struct openai_body b;
+
+    assert_int_equal(openai_inspect(slice_of(body), &b), OPENAI_OK);
+    assert_true(slice_eq(b.user, slice_of(raw)));
+}
+
+static void test_user(void **state)
+{
+    struct buf out;
+
+    (void)state;
+    expect_user("{\"model\":\"m\",\"user\":\"u\",\"x\":{\"user\":\"no\"}}", "\"u\"");
+    expect_user("{\"user\":\"a\",\"\\u0075ser\":\"b\",\"model\":\"m\"}", "\"b\"");
+    expect_user("{\"user\":\"a\",\"user\":7,\"model\":\"m\"}", NULL);
+    expect_user("{\"user\":{},\"model\":\"m\"}", NULL);
+    expect_user("{\"model\":\"m\"}", NULL);
+    buf_init(&out, 8);
+    assert_true(openai_decode_string(&out, SLICE("\"a\\u00e4\\n\"")));
+    assert_true(slice_eq(buf_slice(&out), SLICE("a\xc3\xa4\n")));
+    assert_false(openai_decode_string(&out, SLICE("\"12345\"")));
+    assert_false(openai_decode_string(&out, SLICE("\"\\u0000\"")));
+    buf_free(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -616,6 +683,8 @@ int main(void)
         cmocka_unit_test(test_model_list),
         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_event_streams),
+        cmocka_unit_test(test_want_usage),
+        cmocka_unit_test(test_user),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

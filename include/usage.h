@@ -1,0 +1,58 @@
+/* usage: the token counts that a pod reports in an answer, read while the answer passes, without keeping it
+ * or changing a byte. Any split of the bytes. A count is a whole number under a name of the OpenAI APIs
+ * (chat, completions, embeddings, responses) or of Anthropic's messages, in an object under the key "usage".
+ * An answer may bring several such objects, such as one in each event with the sums so far, or one part of
+ * the counts first and the rest last: of each count the last value holds, so that nothing is counted twice.
+ * In event streams only data lines count.
+ *
+ * Also here: hiding the event that a stream has only because the router asked for it (usage_hide). */
+#ifndef USAGE_H
+#define USAGE_H
+
+#include "buf.h"
+
+#define USAGE_KEY_MAX 32
+
+enum usage_count {
+    USAGE_INPUT,  /* prompt_tokens, input_tokens */
+    USAGE_OUTPUT, /* completion_tokens, output_tokens */
+    USAGE_TOTAL,
+    USAGE_CACHE_CREATED, /* Anthropic: not in input_tokens */
+    USAGE_CACHE_READ,
+    USAGE_COUNTS
+};
+
+/* Zeroed is ready. `stream` and `count_events` are set by the caller before the first bytes. */
+struct usage {
+    bool stream;       /* an event stream */
+    bool count_events; /* wanted: `events` */
+    uint64_t events;   /* data lines so far, where lines end with LF */
+    bool seen[USAGE_COUNTS];
+    int64_t counts[USAGE_COUNTS]; /* private from here */
+    uint8_t state, matched, depth, key_n, line_n, name_n;
+    bool before_slash, between_lines, skips_line, after_cr;
+    bool in_string, escaped, is_key, ignored, mid_line;
+    char line[5];
+    char key[USAGE_KEY_MAX];
+    int64_t number;
+};
+
+void usage_feed(struct usage *u, struct slice bytes);
+/* What was reported so far. False: nothing, and both are 0. */
+bool usage_tokens(const struct usage *u, int64_t *input, int64_t *output);
+
+/* Leaves out of an event stream the event that has usage and no choices, as `include_usage` brings it. An
+ * event that has not come whole yet is held back; one that is longer than USAGE_EVENT_MAX ends the hiding. */
+#define USAGE_EVENT_MAX (1024 * 1024)
+struct usage_hide {
+    struct buf text; /* first the bytes that were given, then an unfinished event */
+    size_t given_bytes;
+    bool over; /* everything passes from now on */
+};
+void usage_hide_init(struct usage_hide *h);
+void usage_hide_free(struct usage_hide *h);
+/* Takes the next bytes; returns what may go to the client now (end: all that is left), which is valid until
+ * the next call. */
+struct slice usage_hide_feed(struct usage_hide *h, const struct slice *spans, size_t n_spans, bool end);
+
+#endif

@@ -1,0 +1,461 @@
+/* usage: nearly all of an answer is text, which is searched for one word, 16 bytes at a time; only what
+ * follows that word is looked at byte by byte. A key cannot stand in a text: its quotes would have
+ * backslashes. It owns the place in the stream and the counts. */
+#include "usage.h"
+#include "json.h"
+
+#include <assert.h>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+static const char usage_word[] = "\"usage\"";
+#define WORD_BYTES   (sizeof(usage_word) - 1)
+#define NUMBER_LIMIT INT64_C(1000000000000000)
+
+/* What comes next. */
+enum usage_state {
+    USAGE_SEARCH, /* the word; `matched` bytes of it stand at the end of what came */
+    USAGE_COLON,
+    USAGE_BRACE,
+    USAGE_OBJECT
+};
+
+/* ---- searching ---- */
+
+/* The first whole word, or NULL. */
+static const char *find_word(const char *p, size_t n)
+{
+#ifdef __x86_64__
+    const __m128i quote = _mm_set1_epi8('"'), g = _mm_set1_epi8('g');
+
+    for (; n >= 16 + WORD_BYTES; p += 16, n -= 16) {
+        const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)p);
+        const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(p + 4));
+        unsigned at =
+            (unsigned)_mm_movemask_epi8(_mm_and_si128(_mm_cmpeq_epi8(a, quote), _mm_cmpeq_epi8(b, g)));
+
+        for (; at != 0; at &= at - 1) {
+            const char *found = p + __builtin_ctz(at);
+
+            if (memcmp(found, usage_word, WORD_BYTES) == 0)
+                return found;
+        }
+    }
+#endif
+    return n < WORD_BYTES ? NULL : memmem(p, n, usage_word, WORD_BYTES);
+}
+
+/* One byte at the edge of what came. */
+static void match_byte(struct usage *u, char c)
+{
+    if (c == usage_word[u->matched])
+        u->matched++;
+    else
+        u->matched = c == '"';
+    if (u->matched == 1 && u->before_slash)
+        u->matched = 0;
+    u->before_slash = c == '\\';
+}
+
+/* The part of the word that the bytes end with. */
+static void match_end(struct usage *u, const char *p, const char *end)
+{
+    const char *from = (size_t)(end - p) < WORD_BYTES ? p : end - WORD_BYTES;
+
+    u->matched = 0;
+    if (end[-1] == '\n') {
+        u->before_slash = false;
+        return;
+    }
+    if (from > p)
+        u->before_slash = from[-1] == '\\';
+    for (; from < end; from++)
+        match_byte(u, *from);
+}
+
+/* ---- lines of an event stream ---- */
+
+static bool is_line_end(char c)
+{
+    return c == '\n' || c == '\r';
+}
+
+/* The unfinished line that the bytes end with: its first bytes tell what it is. */
+static void keep_line(struct usage *u, const char *p, const char *end)
+{
+    const char *start = end;
+    size_t n;
+
+    while (start > p && !is_line_end(start[-1]))
+        start--;
+    if (start > p)
+        u->line_n = 0;
+    n = (size_t)(end - start) < sizeof(u->line) - u->line_n ? (size_t)(end - start)
+                                                            : sizeof(u->line) - u->line_n;
+    memcpy(u->line + u->line_n, start, n);
+    u->line_n = (uint8_t)(u->line_n + n);
+}
+
+/* Whether `at`, in the bytes from p on, stands in a data line. */
+static bool in_data_line(const struct usage *u, const char *p, const char *at)
+{
+    const char *start = at;
+    char line[sizeof(u->line)];
+    size_t n = 0;
+
+    while (start > p && !is_line_end(start[-1]))
+        start--;
+    if (start == p) {
+        n = u->line_n;
+        memcpy(line, u->line, n);
+    }
+    for (; n < sizeof(line) && start < at; start++)
+        line[n++] = *start;
+    return n == sizeof(line) && memcmp(line, "data:", n) == 0;
+}
+
+/* Lines that end in CR alone are not worth a second look at each byte. */
+static void count_events(struct usage *u, struct slice bytes)
+{
+    const char *p = bytes.p, *end = p + bytes.n, *line_end;
+
+    for (; p < end; p = line_end + 1) {
+        if (!u->mid_line && *p == 'd')
+            u->events++;
+        line_end = memchr(p, '\n', (size_t)(end - p));
+        u->mid_line = line_end == NULL;
+        if (line_end == NULL)
+            return;
+    }
+}
+
+/* ---- the object ---- */
+
+static const struct usage_name {
+    const char *name;
+    enum usage_count count;
+} usage_names[] = {
+    {"prompt_tokens", USAGE_INPUT},
+    {"input_tokens", USAGE_INPUT},
+    {"completion_tokens", USAGE_OUTPUT},
+    {"output_tokens", USAGE_OUTPUT},
+    {"total_tokens", USAGE_TOTAL},
+    {"cache_creation_input_tokens", USAGE_CACHE_CREATED},
+    {"cache_read_input_tokens", USAGE_CACHE_READ},
+};
+
+static enum usage_count count_of_key(const struct usage *u)
+{
+    const struct slice key = {u->key, u->key_n};
+
+    for (size_t i = 0; i < ARRAY_LEN(usage_names); i++) {
+        if (slice_eq(key, slice_of(usage_names[i].name)))
+            return usage_names[i].count;
+    }
+    return USAGE_COUNTS;
+}
+
+static void start_member(struct usage *u)
+{
+    u->is_key = true;
+    u->key_n = 0;
+    u->number = -1;
+    u->ignored = false;
+}
+
+/* A member of the usage object is over. */
+static void end_member(struct usage *u)
+{
+    const enum usage_count count = u->number < 0 || u->ignored ? USAGE_COUNTS : count_of_key(u);
+
+    if (count != USAGE_COUNTS) {
+        u->counts[count] = u->number;
+        u->seen[count] = true;
+    }
+    start_member(u);
+}
+
+static void string_byte(struct usage *u, char c)
+{
+    if (u->escaped) {
+        u->escaped = false;
+    } else if (c == '\\') {
+        u->escaped = true;
+    } else if (c == '"') {
+        u->in_string = false;
+        return;
+    }
+    if (u->depth == 1 && u->is_key && u->key_n < USAGE_KEY_MAX)
+        u->key[u->key_n++] = c;
+}
+
+static void number_byte(struct usage *u, char c)
+{
+    if (c >= '0' && c <= '9' && u->number < NUMBER_LIMIT)
+        u->number = (u->number < 0 ? 0 : u->number * 10) + (c - '0');
+    else
+        u->ignored = true; /* not a whole number, or one that makes no sense */
+}
+
+/* Anything outside strings. */
+static void object_byte(struct usage *u, char c)
+{
+    switch (c) {
+    case '"':
+        u->in_string = true;
+        break;
+    case '{':
+    case '[':
+        if (u->depth == UINT8_MAX)
+            u->state = USAGE_SEARCH;
+        u->depth++;
+        break;
+    case '}':
+    case ']':
+        if (--u->depth > 0)
+            break;
+        end_member(u);
+        u->state = USAGE_SEARCH;
+        break;
+    case ',':
+        if (u->depth == 1)
+            end_member(u);
+        break;
+    case ':':
+        u->is_key = u->is_key && u->depth > 1;
+        break;
+    case ' ':
+    case '\t':
+    case '\n':
+    case '\r':
+        break;
+    default:
+        if (u->depth == 1)
+            number_byte(u, c);
+    }
+}
+
+static void enter_object(struct usage *u)
+{
+    u->state = USAGE_OBJECT;
+    u->depth = 1;
+    u->in_string = u->escaped = false;
+    start_member(u);
+}
+
+/* After a line end inside the object: a data line goes on with it, other lines have nothing to say, and a
+ * blank one ends the event. */
+static void line_byte(struct usage *u, char c)
+{
+    const bool second_half = c == '\n' && u->after_cr;
+
+    u->after_cr = c == '\r';
+    if (second_half)
+        return;
+    if (is_line_end(c)) {
+        if (u->name_n == 0 && !u->skips_line)
+            u->state = USAGE_SEARCH;
+        u->name_n = 0;
+        u->skips_line = false;
+    } else if (u->skips_line || c != "data:"[u->name_n]) {
+        u->skips_line = true;
+    } else if (++u->name_n == 5) {
+        u->between_lines = false;
+    }
+}
+
+static void leave_line(struct usage *u, char c)
+{
+    u->between_lines = true;
+    u->skips_line = false;
+    u->name_n = 0;
+    u->after_cr = c == '\r';
+    if (u->in_string)
+        u->state = USAGE_SEARCH; /* no JSON */
+}
+
+/* One byte behind the word. */
+static void value_byte(struct usage *u, char c)
+{
+    if (u->between_lines)
+        line_byte(u, c);
+    else if (u->stream && is_line_end(c))
+        leave_line(u, c);
+    else if (u->in_string)
+        string_byte(u, c);
+    else if (u->state == USAGE_OBJECT)
+        object_byte(u, c);
+    else if (u->state == USAGE_COLON && c == ':')
+        u->state = USAGE_BRACE;
+    else if (u->state == USAGE_BRACE && c == '{')
+        enter_object(u);
+    else if (c != ' ' && c != '\t' && !is_line_end(c))
+        u->state = USAGE_SEARCH;
+}
+
+/* ---- the stream ---- */
+
+static void found_word(struct usage *u, const char *p, const char *last)
+{
+    u->matched = 0;
+    u->before_slash = u->between_lines = u->in_string = false;
+    if (!u->stream || in_data_line(u, p, last))
+        u->state = USAGE_COLON;
+}
+
+/* From `at` on, in the bytes from p on; returns where to go on. */
+static const char *search(struct usage *u, const char *p, const char *at, const char *end)
+{
+    const char *found;
+
+    while (u->matched > 0 && at < end) {
+        match_byte(u, *at++);
+        if (u->matched == WORD_BYTES) {
+            found_word(u, p, at - 1);
+            return at;
+        }
+    }
+    if (at == end)
+        return end;
+    found = find_word(at, (size_t)(end - at));
+    if (found == NULL) {
+        match_end(u, at, end);
+        return end;
+    }
+    if (found > p ? found[-1] == '\\' : u->before_slash)
+        return found + WORD_BYTES - 1; /* inside a string, which ends here */
+    found_word(u, p, found + 1);
+    return found + WORD_BYTES;
+}
+
+void usage_feed(struct usage *u, struct slice bytes)
+{
+    const char *p = bytes.p, *at = p, *end;
+
+    if (bytes.n == 0)
+        return;
+    end = p + bytes.n;
+    if (u->count_events)
+        count_events(u, bytes);
+    while (at < end) {
+        if (u->state == USAGE_SEARCH) {
+            at = search(u, p, at, end);
+            continue;
+        }
+        value_byte(u, *at++);
+        u->before_slash = at[-1] == '\\';
+    }
+    if (u->stream)
+        keep_line(u, p, end);
+}
+
+bool usage_tokens(const struct usage *u, int64_t *input, int64_t *output)
+{
+    const int64_t *n = u->counts;
+
+    *input = n[USAGE_INPUT] + n[USAGE_CACHE_CREATED] + n[USAGE_CACHE_READ];
+    *output = n[USAGE_OUTPUT];
+    if (!u->seen[USAGE_OUTPUT] && n[USAGE_TOTAL] > *input)
+        *output = n[USAGE_TOTAL] - *input;
+    return *input > 0 || *output > 0;
+}
+
+/* ---- hiding an event ---- */
+
+void usage_hide_init(struct usage_hide *h)
+{
+    *h = (struct usage_hide){.over = false};
+    buf_init(&h->text, SIZE_MAX / 2);
+}
+
+void usage_hide_free(struct usage_hide *h)
+{
+    buf_free(&h->text);
+}
+
+/* The length of the first event with the blank line that ends it; 0: it has not come whole. Lines end with
+ * LF, CR LF or, where no LF has come, CR. */
+static size_t event_bytes(struct slice text)
+{
+    const char *p = text.p, *end = text.p + text.n, *next;
+    const char mark = memchr(p, '\n', text.n) != NULL ? '\n' : '\r';
+
+    while ((next = memchr(p, mark, (size_t)(end - p))) != NULL) {
+        p = next + 1;
+        if (p < end && *p == mark)
+            return (size_t)(p + 1 - text.p);
+        if (p + 1 < end && p[0] == '\r' && p[1] == '\n')
+            return (size_t)(p + 2 - text.p);
+    }
+    return 0;
+}
+
+/* The text of an event: its data lines, joined. */
+static void join_data(struct slice event, struct buf *out)
+{
+    while (event.p != NULL) {
+        struct slice line = slice_cut(&event, memchr(event.p, '\n', event.n) != NULL ? '\n' : '\r');
+
+        if (slice_starts(line, SLICE("data:")) && !buf_append(out, line.p + 5, line.n - 5))
+            return;
+    }
+}
+
+static bool is_extra(struct slice event)
+{
+    struct buf data;
+    struct slice rest, object, choices, none;
+    bool extra;
+
+    if (find_word(event.p, event.n) == NULL)
+        return false;
+    buf_init(&data, USAGE_EVENT_MAX);
+    join_data(event, &data);
+    rest = buf_slice(&data);
+    object = json_take(&rest);
+    choices = json_find(object, SLICE("choices"));
+    rest = json_inside(choices);
+    extra = json_is(choices, '[') && !json_element(&rest, &none) &&
+            json_is(json_find(object, SLICE("usage")), '{');
+    buf_free(&data);
+    return extra;
+}
+
+/* Moves what stays of the whole events together; returns their length. */
+static size_t keep_events(struct usage_hide *h)
+{
+    char *text = h->text.data;
+    size_t at = 0, kept = 0, n;
+
+    if (h->text.len == 0)
+        return 0;
+    text += h->text.start;
+    while (at < h->text.len && (n = event_bytes((struct slice){text + at, h->text.len - at})) > 0) {
+        if (!is_extra((struct slice){text + at, n})) {
+            memmove(text + kept, text + at, n);
+            kept += n;
+        }
+        at += n;
+    }
+    memmove(text + kept, text + at, h->text.len - at);
+    h->text.len -= at - kept;
+    return kept;
+}
+
+struct slice usage_hide_feed(struct usage_hide *h, const struct slice *spans, size_t n_spans, bool end)
+{
+    bool fits = true;
+
+    buf_consume_keep(&h->text, h->given_bytes);
+    for (size_t i = 0; i < n_spans; i++)
+        fits = buf_append_slice(&h->text, spans[i]) && fits;
+    assert(fits);
+    h->given_bytes = h->over ? h->text.len : keep_events(h);
+    if (h->text.len - h->given_bytes > USAGE_EVENT_MAX)
+        h->over = true;
+    if (h->over || end)
+        h->given_bytes = h->text.len;
+    return (struct slice){buf_slice(&h->text).p, h->given_bytes};
+}
