@@ -58,16 +58,17 @@ OPENAI_INLINE bool openai_judge(struct openai_place *at, struct openai_marks m)
     return (at->stop | at->odd) != 0 || (int64_t)escapers < 0;
 }
 
-/* The loop of every kind of scan. A block that is cut stops it as well: to step back inside would make each
- * address wait for the marks of the block before. */
+/* The loop of every kind of scan. Most blocks of most texts have no mark at all. A block that is cut stops it
+ * as well: to step back inside would make each address wait for the marks of the block before. */
 OPENAI_INLINE void openai_skip(struct openai_place *place, const unsigned char *end,
+                               bool (*any_mark)(const unsigned char *),
                                struct openai_marks (*marks)(const unsigned char *))
 {
     struct openai_place at = {.block = place->block};
     const unsigned char *whole_end = end - (size_t)(end - at.block) % 64;
 
     for (; at.block != whole_end; at.block += 64) {
-        if (openai_judge(&at, marks(at.block)))
+        if (any_mark(at.block) && openai_judge(&at, marks(at.block)))
             break;
     }
     *place = at;
@@ -83,6 +84,12 @@ static bool openai_any_mark(const unsigned char *p)
     quote = v ^ ones * '"';
     slash = v ^ ones * '\\';
     return ((((v - ones * 0x20) & ~v) | ((quote - ones) & ~quote) | ((slash - ones) & ~slash)) & tops) != 0;
+}
+
+/* openai_marks_plain asks itself, of 8 bytes at a time. */
+OPENAI_INLINE bool openai_any_plain(const unsigned char *p)
+{
+    return p != NULL;
 }
 
 static struct openai_marks openai_marks_plain(const unsigned char *p)
@@ -103,7 +110,7 @@ static struct openai_marks openai_marks_plain(const unsigned char *p)
 
 static void openai_skip_plain(struct openai_place *place, const unsigned char *end)
 {
-    openai_skip(place, end, openai_marks_plain);
+    openai_skip(place, end, openai_any_plain, openai_marks_plain);
 }
 
 #ifdef OPENAI_HAS_SSE2
@@ -136,6 +143,21 @@ OPENAI_INLINE uint64_t openai_bits_sse2(__m128i a, __m128i b, __m128i c, __m128i
            (uint64_t)(unsigned)_mm_movemask_epi8(c) << 32 | (uint64_t)(unsigned)_mm_movemask_epi8(d) << 48;
 }
 
+/* Quotes, control bytes and backslashes. */
+OPENAI_INLINE __m128i openai_any16_sse2(const unsigned char *p)
+{
+    const __m128i v = openai_load_sse2(p);
+
+    return _mm_or_si128(openai_stops_sse2(v), openai_is_sse2(v, '\\'));
+}
+
+OPENAI_INLINE bool openai_any_sse2(const unsigned char *p)
+{
+    return _mm_movemask_epi8(
+               _mm_or_si128(_mm_or_si128(openai_any16_sse2(p), openai_any16_sse2(p + 16)),
+                            _mm_or_si128(openai_any16_sse2(p + 32), openai_any16_sse2(p + 48)))) != 0;
+}
+
 OPENAI_INLINE struct openai_marks openai_marks_sse2(const unsigned char *p)
 {
     const __m128i a = openai_load_sse2(p), b = openai_load_sse2(p + 16);
@@ -152,7 +174,7 @@ OPENAI_INLINE struct openai_marks openai_marks_sse2(const unsigned char *p)
 
 static void openai_skip_sse2(struct openai_place *place, const unsigned char *end)
 {
-    openai_skip(place, end, openai_marks_sse2);
+    openai_skip(place, end, openai_any_sse2, openai_marks_sse2);
 }
 
 /* Processors with AVX2 have BMI too: asking for both loses none. */
@@ -189,6 +211,20 @@ OPENAI_AVX2_CODE OPENAI_INLINE uint64_t openai_bits_avx2(__m256i a, __m256i b)
     return (uint64_t)(unsigned)_mm256_movemask_epi8(a) | (uint64_t)(unsigned)_mm256_movemask_epi8(b) << 32;
 }
 
+OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_any32_avx2(const unsigned char *p)
+{
+    const __m256i v = openai_load_avx2(p);
+
+    return _mm256_or_si256(openai_stops_avx2(v), openai_is_avx2(v, '\\'));
+}
+
+OPENAI_AVX2_CODE OPENAI_INLINE bool openai_any_avx2(const unsigned char *p)
+{
+    const __m256i any = _mm256_or_si256(openai_any32_avx2(p), openai_any32_avx2(p + 32));
+
+    return !_mm256_testz_si256(any, any);
+}
+
 OPENAI_AVX2_CODE OPENAI_INLINE struct openai_marks openai_marks_avx2(const unsigned char *p)
 {
     const __m256i a = openai_load_avx2(p), b = openai_load_avx2(p + 32);
@@ -202,7 +238,7 @@ OPENAI_AVX2_CODE OPENAI_INLINE struct openai_marks openai_marks_avx2(const unsig
 
 OPENAI_AVX2_CODE static void openai_skip_avx2(struct openai_place *place, const unsigned char *end)
 {
-    openai_skip(place, end, openai_marks_avx2);
+    openai_skip(place, end, openai_any_avx2, openai_marks_avx2);
 }
 
 #endif
