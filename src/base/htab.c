@@ -34,14 +34,26 @@ __attribute__((always_inline)) static inline void sip_round(uint64_t v[4])
     v[2] = rotl(v[2], 32);
 }
 
-/* The first byte is the lowest, on every machine. n <= 8. */
-static uint64_t load_le(const char *p, size_t n)
+/* The first byte is the lowest, on every machine. */
+static uint64_t load_le(const char *p)
 {
-    uint64_t word = 0;
+    uint64_t word;
 
-    if (n > 0)
-        memcpy(&word, p, n);
+    memcpy(&word, p, sizeof(word));
     return le64toh(word);
+}
+
+/* The last bytes, fewer than 8, below the length; read together with those before them where there are. */
+static uint64_t last_word(struct slice s)
+{
+    const size_t n = s.n % 8;
+    uint64_t word = (uint64_t)s.n << 56;
+
+    if (n > 0 && s.n >= 8)
+        return word | load_le(s.p + s.n - 8) >> (64 - 8 * n);
+    for (size_t i = 0; i < n; i++)
+        word |= (uint64_t)(unsigned char)s.p[s.n - n + i] << (8 * i);
+    return word;
 }
 
 /* The state after all bytes; `variant` is mixed in at first. */
@@ -55,12 +67,12 @@ __attribute__((always_inline)) static inline void sip_start(uint64_t v[4], struc
     v[2] = seed[0] ^ UINT64_C(0x6c7967656e657261);
     v[3] = seed[1] ^ UINT64_C(0x7465646279746573);
     for (size_t left = s.n; left >= 8; left -= 8, p += 8) {
-        word = load_le(p, 8);
+        word = load_le(p);
         v[3] ^= word;
         sip_round(v);
         v[0] ^= word;
     }
-    word = load_le(p, s.n % 8) | (uint64_t)s.n << 56;
+    word = last_word(s);
     v[3] ^= word;
     sip_round(v);
     v[0] ^= word;

@@ -234,22 +234,16 @@ static bool headers_is_named(const struct http1_head *head, struct slice name)
  * together are copied together; http1 made sure that a line ends where the next field starts. */
 static char *headers_put_fields(char *at, const struct http1_head *head, uint32_t drop)
 {
-    size_t run = 0, run_n = 0; /* the lines to be copied */
+    const size_t end = head->bytes - 2;
+    size_t run = head->n_fields > 0 ? head->fields[0].name : end; /* where the lines to be copied start */
 
-    for (size_t i = 0; i < head->n_fields; i++) {
-        const struct http1_field *f = &head->fields[i];
-        size_t end = i + 1 < head->n_fields ? f[1].name : head->bytes - 2;
-
-        if ((drop >> f->id & 1) == 0 &&
-            !(head->names_fields && headers_is_named(head, http1_name(head, f)))) {
-            run = run_n == 0 ? f->name : run;
-            run_n = end - run;
+    for (const struct http1_field *f = head->fields, *last = f + head->n_fields; f < last; f++) {
+        if ((drop >> f->id & 1) == 0 && !(head->names_fields && headers_is_named(head, http1_name(head, f))))
             continue;
-        }
-        at = headers_put(at, (struct slice){head->base + run, run_n});
-        run_n = 0;
+        at = headers_put(at, (struct slice){head->base + run, f->name - run});
+        run = f + 1 < last ? f[1].name : end;
     }
-    return headers_put(at, (struct slice){head->base + run, run_n});
+    return headers_put(at, (struct slice){head->base + run, end - run});
 }
 
 /* ---- requests ---- */
