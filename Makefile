@@ -52,16 +52,18 @@ router_objs := $(base_objs) $(core_objs) $(call objs_of,$(call src_of,src/net/*.
 sim_objs    := $(call objs_of,$(call src_of,tests/sim/*.c))
 unit_bins   := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(call src_of,tests/unit/test_*.c))
 fuzz_bins   := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(call src_of,tests/fuzz/fuzz_*.c))
+torture_objs := $(call objs_of,$(call src_of,tests/torture/*.c)) $(BUILD)/obj/tests/sim/loop.o $(BUILD)/obj/tests/sim/util.o
 bench_bins  := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(call src_of,tests/bench/*.c))
 base_tests  := $(filter $(patsubst src/base/%.c,$(BUILD)/unit/test_%,$(wildcard src/base/*.c)) \
                  $(BUILD)/unit/test_util $(BUILD)/unit/test_list,$(unit_bins))
 c_files      = $(call src_of,include/*.h src/*/*.c src/*/*.h tests/unit/*.[ch] tests/fuzz/*.[ch] tests/sim/*.[ch] \
-                 tests/bench/*.[ch])
+                 tests/bench/*.[ch] tests/torture/*.[ch])
 
 router := $(BUILD)/kthena-router
 sim    := $(BUILD)/vllm-sim
+torture := $(BUILD)/torture
 
-.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-profile bench-ttft test e2e-openai e2e-vllm check mutants soak-streams lint generated generate demo fuzz fuzz-run format install clean help \
+.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-profile bench-ttft test e2e-openai e2e-vllm check torture mutants soak-streams lint generated generate demo fuzz fuzz-run format install clean help \
         deps deps-demo deps-test FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -76,6 +78,7 @@ help:
 	@echo 'make test        unit tests, fuzz corpora, end-to-end tests'
 	@echo 'make e2e-openai  the official OpenAI client through the router; "make e2e-vllm": with two real vLLM engines'
 	@echo 'make check       test + lint + generated files; "make generate" renews those'
+	@echo 'make torture N=20000 SEED=   random faults of clients, pods and the world; what each must see is checked'
 	@echo 'make mutants     breaks one rule at a time and demands that a test notices'
 	@echo 'make soak-streams S=60   2,000 event streams for S seconds, each byte checked'
 	@echo 'make fuzz S=60   each fuzzer for S seconds (clang)'
@@ -142,6 +145,11 @@ $(BUILD)/obj/tests/sim/%.o: tests/sim/%.c $(BUILD)/flags $(BUILD)/libs.mk | deps
 	$(call say,CC)
 	$(Q)$(CC) $(base_flags) $(warn) -iquote tests/sim $(LLHTTP_FLAGS) -MMD -MP -c -o $@ $<
 
+$(BUILD)/obj/tests/torture/%.o: tests/torture/%.c $(BUILD)/flags $(BUILD)/libs.mk | deps
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(CC) $(base_flags) $(warn) -iquote tests/torture -iquote tests/sim -MMD -MP -c -o $@ $<
+
 $(BUILD)/obj/tests/%.o: tests/%.c $(BUILD)/flags $(BUILD)/libs.mk | deps
 	@mkdir -p $(@D)
 	$(call say,CC)
@@ -160,6 +168,11 @@ $(router): $(router_objs) $(LLHTTP_OBJS)
 $(sim): $(sim_objs)
 	$(call say,LINK)
 	$(Q)$(CC) $(link_flags) -o $@ $^ $(CJSON_LIBS)
+
+# Clients and pods that torture the router. The loop is the simulated pod's; nothing is the router's.
+$(torture): $(torture_objs)
+	$(call say,LINK)
+	$(Q)$(CC) $(link_flags) -o $@ $^
 
 # Tests of base see base alone, tests of core see base and core: a call upwards is a link error.
 $(base_tests): $(BUILD)/unit/%: $(BUILD)/obj/tests/unit/%.o $(base_objs)
@@ -196,8 +209,8 @@ bench-bins: $(bench_bins)
 
 test_env = ROUTER_BIN=$(abspath $(router)) VLLM_SIM=$(abspath $(sim)) PYTHONDONTWRITEBYTECODE=1
 
-test: $(unit_bins) $(fuzz_bins) all | deps-test
-	$(Q)$(test_env) $(PYTHON) tests/run --unit $(unit_bins) --fuzz $(fuzz_bins) --e2e tests/e2e
+test: $(unit_bins) $(fuzz_bins) $(torture) all | deps-test
+	$(Q)$(test_env) $(PYTHON) tests/run --unit $(unit_bins) --fuzz $(fuzz_bins) --torture $(torture) --e2e tests/e2e
 
 # The official OpenAI client, in an environment of its own below $(BUILD): with simulated pods, and with two vLLM engines that
 # serve a tiny model of random weights on the CPU (about 6 GB are installed; CHECKS="turns cancel" runs these alone).
@@ -221,6 +234,11 @@ lint: | deps-test
 	tests/lint/format $(c_files) || status=1; \
 	exit $$status
 lint: $(router_objs)
+
+# N requests with faults of all kinds; the same SEED plays the same requests again. ARGS=--help lists more.
+N ?= 20000
+torture: $(router) $(torture)
+	$(Q)$(torture) --router $(router) --requests $(N) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # Breaks one rule at a time in a copy of the tree; each break has to be caught by a test. Takes minutes.
 mutants: | deps-test
