@@ -26,6 +26,7 @@ struct config_server {
     size_t n_pods;
     char *dns;     /* "host:port" or NULL: every address of the name is a pod */
     char *service; /* "[namespace/]name[:port]" of a Kubernetes Service, or NULL; checked */
+    bool given;    /* none of them: a ModelServer, whose pods are told as they come and go */
     enum promtext_engine engine;
     char *model;        /* the name the pods use; NULL = the public one, bodies untouched */
     bool https;         /* to the pods; their certificates are verified */
@@ -88,8 +89,6 @@ struct config_inputs {
 struct config *config_load(const struct config_inputs *in, enum config_action *action,
                            struct config_report *report);
 void config_free(struct config *c);
-/* NULL: no such server. */
-const struct config_server *config_find_server(const struct config *c, const char *name);
 /* Control bytes become '?'. Above CONFIG_PROBLEMS_MAX problems are counted, but not kept. */
 void config_report_add(struct config_report *r, bool fatal, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void config_report_free(struct config_report *r);

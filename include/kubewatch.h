@@ -40,5 +40,7 @@ struct kubewatch *kubewatch_new(struct kubeapi *a, const struct kubewatch_spec *
 void kubewatch_free(struct kubewatch *w);
 /* A list has come in whole, at some time. */
 bool kubewatch_synced(const struct kubewatch *w);
+/* Synced, and its requests work. */
+bool kubewatch_is_up(const struct kubewatch *w);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "certificate.h"
 #include "client.h"
+#include "cluster.h"
 #include "config.h"
 #include "kubeapi.h"
 #include "log.h"
@@ -16,7 +17,8 @@ struct server {
     struct curlev *curl;
     struct discover *discover;
     struct discover_rules discover_rules;
-    struct kubeapi *api; /* NULL = nothing comes from Kubernetes */
+    struct kubeapi *api;     /* NULL = nothing comes from Kubernetes */
+    struct cluster *cluster; /* NULL = without Kthena's objects */
     struct config_inputs inputs;
     struct config *config;
     struct sched sched;

@@ -16,10 +16,11 @@
 
 /* [model-server NAME] in force. */
 struct topology_server {
+    struct htab_node by_name; /* in topology.servers_by_name */
     struct topology *topology;
     char *name;
-    struct config_server *spec; /* a view into the running configuration */
-    struct discover_source *source;
+    struct config_server *spec;     /* a view into the running configuration */
+    struct discover_source *source; /* NULL: its pods are given (topology_set_endpoints) */
     struct topology_pod **pods;
     size_t n_pods;
     bool kept; /* during a reload: the new configuration has it too */
@@ -74,6 +75,7 @@ struct topology {
     struct scrape_rules scrape_rules;
     struct topology_server **servers;
     size_t n_servers;
+    struct htab servers_by_name;
     struct route_table table;       /* public names -> struct topology_route */
     const struct route_spec *specs; /* a view into the running configuration, for dumps */
     size_t n_specs;
@@ -94,6 +96,9 @@ void topology_init(struct topology *t, struct loop *l, struct curlev *c, struct 
  * sched's `vanished`. */
 void topology_apply(struct topology *t, const struct config *c);
 void topology_free(struct topology *t);
+/* The complete set of pods of a server whose pods are given; nothing happens when there is no such server. */
+void topology_set_endpoints(struct topology *t, const char *server, const struct discover_endpoint *endpoints,
+                            size_t n);
 /* Where the request of a public name goes, or NULL: no such name, or no rule of it fits. *known tells the two
  * apart. The query's fields and path are looked at only where the name has rules or several targets. */
 struct topology_route *topology_decide(const struct topology *t, struct slice name,

@@ -161,6 +161,45 @@ static void dump_pods(struct server *s, cJSON *list)
     }
 }
 
+static void dump_object(const struct kthena_info *info, void *arg)
+{
+    static const char *const kinds[KTHENA_KINDS] = {"Pod", "ModelServer", "ModelRoute"};
+    cJSON *item = cJSON_CreateObject(), *fields;
+    struct slice rest = slice_of(info->unsupported);
+
+    cJSON_AddStringToObject(item, "kind", kinds[info->kind]);
+    dump_text(item, "name", slice_of(info->name));
+    dump_text(item, "uid", slice_of(info->uid));
+    cJSON_AddBoolToObject(item, "used", info->problem == NULL);
+    if (info->problem != NULL)
+        cJSON_AddStringToObject(item, "problem", info->problem);
+    fields = cJSON_AddArrayToObject(item, "unsupported");
+    while (rest.n > 0) {
+        char *field = mem_dup_slice(slice_cut(&rest, ','));
+
+        cJSON_AddItemToArray(fields, cJSON_CreateString(field));
+        mem_free(field);
+    }
+    cJSON_AddItemToArray(arg, item);
+}
+
+/* One entry for each kind of object that is watched, then the ModelServers and ModelRoutes. */
+static void dump_kubernetes(struct server *s, cJSON *list)
+{
+    for (int i = 0; i < KTHENA_KINDS && s->cluster != NULL; i++) {
+        const struct cluster_resource r = cluster_resource(s->cluster, (enum kthena_kind)i);
+        cJSON *item = cJSON_CreateObject();
+
+        cJSON_AddStringToObject(item, "resource", r.name);
+        cJSON_AddNumberToObject(item, "objects", (double)r.objects);
+        cJSON_AddBoolToObject(item, "synced", r.synced);
+        cJSON_AddBoolToObject(item, "up", r.up);
+        cJSON_AddItemToArray(list, item);
+    }
+    if (s->cluster != NULL)
+        cluster_each(s->cluster, dump_object, list);
+}
+
 struct dump_queue {
     struct server *server;
     cJSON *list;
@@ -239,9 +278,13 @@ bool dump_render(struct server *s, struct slice kind, struct buf *out)
     static const struct {
         const char *kind;
         void (*fill)(struct server *s, cJSON *list);
-    } kinds[] = {
-        {"config", dump_config}, {"modelroutes", dump_modelroutes}, {"modelservers", dump_modelservers},
-        {"pods", dump_pods},     {"queues", dump_queues},           {"requests", dump_requests}};
+    } kinds[] = {{"config", dump_config},
+                 {"modelroutes", dump_modelroutes},
+                 {"modelservers", dump_modelservers},
+                 {"pods", dump_pods},
+                 {"queues", dump_queues},
+                 {"requests", dump_requests},
+                 {"kubernetes", dump_kubernetes}};
 
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
         if (slice_eq(kind, slice_of(kinds[i].kind))) {

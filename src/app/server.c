@@ -97,7 +97,7 @@ static bool server_needs_api(const struct config *c)
     for (size_t i = 0; i < c->n_servers; i++)
         if (c->servers[i].service != NULL)
             return true;
-    return false;
+    return c->kubernetes;
 }
 
 /* False: the configuration needs it and it cannot be reached in principle; *error, freed by the caller. */
@@ -133,10 +133,11 @@ static void server_check_api(struct server *s, const struct config *c, struct co
     mem_free(error);
 }
 
-/* The authorities for https pods are read only when there are such. False: *error says why they cannot be. */
+/* The authorities for https pods are read only when there may be such. False: *error says why they cannot be.
+ */
 static bool server_read_trust(const struct config *c, struct tls_context **trust, char **error)
 {
-    bool https = false;
+    bool https = c->kubernetes; /* a ModelServer may ask for it at any time */
 
     *trust = NULL;
     for (size_t i = 0; i < c->n_servers; i++)
@@ -144,6 +145,15 @@ static bool server_read_trust(const struct config *c, struct tls_context **trust
     if (https)
         *trust = tls_context_client(c->upstream_tls_ca, error);
     return !https || *trust != NULL;
+}
+
+/* The configuration, with what the cluster has beside it. */
+static void server_apply(struct server *s)
+{
+    if (s->cluster != NULL)
+        cluster_apply(s->cluster, s->config);
+    else
+        topology_apply(&s->topology, s->config);
 }
 
 /* ---- reload ---- */
@@ -177,7 +187,7 @@ static void server_reload(struct server *s)
         tls_context_free(s->trust);
         s->trust = trust;
         server_set_rules(s);
-        topology_apply(&s->topology, next);
+        server_apply(s);
         config_free(old);
         metrics_inc(METRIC_RELOADS, "ok");
         log_info("reloaded", LOG_INT("model_servers", next->n_servers),
@@ -278,7 +288,8 @@ bool server_ready(struct server *s)
 {
     const int64_t limit_us = s->config->sync_timeout_us;
 
-    s->was_ready = s->was_ready || topology_ready(&s->topology) ||
+    s->was_ready = s->was_ready ||
+                   (topology_ready(&s->topology) && (s->cluster == NULL || cluster_settled(s->cluster))) ||
                    (limit_us > 0 && loop_now_us(s->loop) - s->started_us >= limit_us);
     return !s->draining && s->was_ready;
 }
@@ -439,7 +450,9 @@ bool server_start(struct server *s, const struct config_inputs *in, struct confi
     metrics_set(metrics_series(METRIC_PROCESS_START_TIME, NULL), (double)clock_wall_us() / (double)US_PER_S);
     topology_init(&s->topology, s->loop, s->curl, s->discover, &s->sched);
     s->topology.on_promoted = request_promoted;
-    topology_apply(&s->topology, c);
+    if (c->kubernetes)
+        s->cluster = cluster_new(s->api, &s->topology, c->kubernetes_namespace);
+    server_apply(s);
     return server_listen_all(s);
 }
 
@@ -468,6 +481,7 @@ void server_free(struct server *s)
         /* A start that failed half-way has not made all of them. */
         if (s->topology.loop != NULL)
             topology_free(&s->topology);
+        cluster_free(s->cluster);
         if (s->sched.timer != NULL)
             sched_free(&s->sched);
         for (size_t i = 0; i < ARRAY_LEN(s->signals); i++)

@@ -275,7 +275,7 @@ static bool topology_same_text(const char *a, const char *b)
 
 static bool topology_same_places(const struct config_server *a, const struct config_server *b)
 {
-    if (a->n_pods != b->n_pods || !topology_same_text(a->dns, b->dns) ||
+    if (a->n_pods != b->n_pods || a->given != b->given || !topology_same_text(a->dns, b->dns) ||
         !topology_same_text(a->service, b->service) || !topology_same_text(a->tls_name, b->tls_name))
         return false;
     for (size_t i = 0; i < a->n_pods; i++)
@@ -290,16 +290,39 @@ static void topology_discover(struct topology_server *s)
                                        s->spec->service};
     struct discover_source *old = s->source;
 
-    s->source = discover_add(s->topology->discover, &spec, topology_on_endpoints, s);
+    s->source = s->spec->given ? NULL : discover_add(s->topology->discover, &spec, topology_on_endpoints, s);
     discover_remove(old);
+}
+
+static bool topology_server_has_name(const struct htab_node *node, const void *key)
+{
+    return strcmp(CONTAINER_OF(node, const struct topology_server, by_name)->name, key) == 0;
 }
 
 static struct topology_server *topology_find_server(const struct topology *t, const char *name)
 {
-    for (size_t i = 0; i < t->n_servers; i++)
-        if (strcmp(t->servers[i]->name, name) == 0)
-            return t->servers[i];
-    return NULL;
+    struct htab_node *node =
+        htab_find(&t->servers_by_name, htab_hash(slice_of(name)), topology_server_has_name, name);
+
+    return node != NULL ? CONTAINER_OF(node, struct topology_server, by_name) : NULL;
+}
+
+/* The specification of a server of the configuration that is being put in force; NULL: it has none of that
+ * name. */
+static const struct config_server *topology_find_spec(const struct topology *t, const char *name)
+{
+    const struct topology_server *s = topology_find_server(t, name);
+
+    return s != NULL && s->kept ? s->spec : NULL;
+}
+
+void topology_set_endpoints(struct topology *t, const char *server, const struct discover_endpoint *endpoints,
+                            size_t n)
+{
+    struct topology_server *s = topology_find_server(t, server);
+
+    if (s != NULL && s->source == NULL)
+        topology_on_endpoints(endpoints, n, s);
 }
 
 static struct topology_server *topology_apply_server(struct topology *t, struct config_server *spec)
@@ -311,8 +334,11 @@ static struct topology_server *topology_apply_server(struct topology *t, struct 
         s = mem_zalloc(sizeof *s);
         s->topology = t;
         s->name = mem_strdup(spec->name);
-        t->servers = mem_array(t->servers, t->n_servers + 1, sizeof(struct topology_server *));
+        if ((t->n_servers & (t->n_servers - 1)) == 0)
+            t->servers = mem_array(t->servers, t->n_servers == 0 ? 1 : 2 * t->n_servers,
+                                   sizeof(struct topology_server *));
         t->servers[t->n_servers++] = s;
+        htab_add(&t->servers_by_name, &s->by_name, htab_hash(slice_of(s->name)));
     }
     s->kept = true;
     s->spec = spec;
@@ -324,6 +350,7 @@ static struct topology_server *topology_apply_server(struct topology *t, struct 
 static void topology_free_server(struct topology_server *s)
 {
     discover_remove(s->source);
+    htab_remove(&s->topology->servers_by_name, &s->by_name);
     for (size_t i = 0; i < s->n_pods; i++)
         topology_drop_pod(s->topology, s->pods[i]);
     mem_free(s->pods);
@@ -544,7 +571,7 @@ static void topology_put_rule(struct topology_way *w, struct route_name *n,
     for (size_t i = 0; i < spec->n_targets; i++) {
         struct topology_route *r;
 
-        w->server = config_find_server(w->c, spec->targets[i].server);
+        w->server = topology_find_spec(w->t, spec->targets[i].server);
         if (w->server == NULL || spec->targets[i].weight == 0)
             continue;
         r = topology_put_way(w);
@@ -574,7 +601,7 @@ static void topology_keep_way(void *to, void *arg)
         for (size_t k = 0; k < w->route->rules[i].n_targets; k++) {
             const struct route_weight *target = &w->route->rules[i].targets[k];
 
-            w->server = config_find_server(w->c, target->server);
+            w->server = topology_find_spec(w->t, target->server);
             if (w->server != NULL && target->weight != 0 && topology_is_way(r, w))
                 r->kept = true;
         }
@@ -756,6 +783,7 @@ void topology_init(struct topology *t, struct loop *l, struct curlev *c, struct 
     t->sched = s;
     list_init(&t->alive);
     htab_init(&t->pods_by_name, 0);
+    htab_init(&t->servers_by_name, 0);
     route_table_init(&t->table);
     loop_task_init(&t->reap, topology_on_reap);
 }
@@ -795,12 +823,13 @@ void topology_free(struct topology *t)
     mem_free(t->servers);
     mem_free(t->pods);
     htab_free(&t->pods_by_name);
+    htab_free(&t->servers_by_name);
 }
 
 bool topology_ready(const struct topology *t)
 {
     for (size_t i = 0; i < t->n_servers; i++)
-        if (!discover_settled(t->servers[i]->source))
+        if (t->servers[i]->source != NULL && !discover_settled(t->servers[i]->source))
             return false;
     return true;
 }

@@ -432,7 +432,7 @@ static void check_tls(const struct config *c, struct config_report *report)
 
 static void check_use(const struct config *c, struct config_report *report)
 {
-    if (c->n_routes == 0)
+    if (c->n_routes == 0 && !c->kubernetes)
         config_report_add(report, false,
                           "no models are configured, every request will get 404: set ROUTER_BACKENDS, or "
                           "[model-server] and [model-route] in the INI file");
@@ -482,15 +482,6 @@ void config_free(struct config *c)
     config_option_free_all(c);
     config_routes_free(c);
     mem_free(c);
-}
-
-const struct config_server *config_find_server(const struct config *c, const char *name)
-{
-    for (size_t i = 0; i < c->n_servers; i++) {
-        if (strcmp(c->servers[i].name, name) == 0)
-            return &c->servers[i];
-    }
-    return NULL;
 }
 
 static void report_restart(const struct config *next, const struct config *running, enum config_option o,

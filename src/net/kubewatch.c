@@ -60,7 +60,7 @@ static void kubewatch_set_gauge(const char *resource)
         if (strcmp(w->resource, resource) != 0)
             continue;
         any = true;
-        up = up && w->synced && !w->down;
+        up = up && kubewatch_is_up(w);
     }
     if (any)
         metrics_set(metrics_series(METRIC_KUBERNETES_UP, &label), up);
@@ -554,4 +554,9 @@ void kubewatch_free(struct kubewatch *w)
 bool kubewatch_synced(const struct kubewatch *w)
 {
     return w->synced;
+}
+
+bool kubewatch_is_up(const struct kubewatch *w)
+{
+    return w->synced && !w->down;
 }

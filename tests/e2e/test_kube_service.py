@@ -8,56 +8,16 @@ import pytest
 
 from daemon import run_router
 from kube_api import endpoint, slice_of
+from kube_world import ServiceWorld
 from pod import ok
 from waiting import DEADLINE, wait_until
 
 INI = "[model-server s]\nservice = %s\nengine = %s\n[model-route m]\ntarget = s\n"
 
 
-def kubeconfig(tmp_path, api, user="{token: t0k3n}", cluster=""):
-    path = os.path.join(str(tmp_path), "kubeconfig")
-    with open(path, "w", encoding="utf-8") as f:
-        f.write("apiVersion: v1\nkind: Config\ncurrent-context: c\n"
-                "contexts: [{name: c, context: {cluster: c, user: u, namespace: default}}]\n"
-                "clusters: [{name: c, cluster: {server: '%s'%s}}]\n"
-                "users: [{name: u, user: %s}]\n" % (api.url, cluster, user))
-    return path
-
-
-class World:
-    """An API server, pods of ours and a router that finds them by the Service "chat"."""
-
-    def __init__(self, start, tmp_path, service="chat", engine="none", api=None, user="{token: t0k3n}", cluster="", **options):
-        self.start, self.tmp_path = start, tmp_path
-        self.api = api or start.kube()
-        self.options = {"kubeconfig": kubeconfig(tmp_path, self.api, user, cluster),
-                        "router_kubernetes_watch_timeout": "5s", **options}
-        self.ini = INI % (service, engine)
-
-    def pod(self, script=ok):
-        """Reached by every address of the loopback network."""
-        return self.start.pod(script=script, host="0.0.0.0")
-
-    def put(self, *endpoints, name="chat-1", port=8000, **more):
-        return self.api.put("endpointslices", slice_of("chat", name, list(endpoints), ports=(("http", port),), **more))
-
-    def run(self, **options):
-        self.router = self.start.router(ini=self.ini, **{**self.options, **options})
-        return self.router
-
-    def pods(self):
-        return sorted(p["name"] for p in self.router.dump("pods")["pods"] if not p["leaving"])
-
-    def wait_pods(self, *names, timeout=None):
-        wait_until(lambda: self.pods() == sorted(names), "the pods to be %s" % (names,), timeout)
-
-    def up(self, value, timeout=None):
-        self.router.wait_metric("kthena_router_kubernetes_up", value, resource="endpointslices", timeout=timeout)
-
-
 @pytest.fixture
 def world(start, tmp_path):
-    return lambda **options: World(start, tmp_path, **options)
+    return lambda **options: ServiceWorld(start, tmp_path, **options)
 
 
 def at(pod, address="127.0.0.1"):

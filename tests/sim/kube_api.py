@@ -38,6 +38,7 @@ class Faults:
     def __init__(self):
         self.refuse = None            # (status, reason, seconds of Retry-After or None): for every list and watch
         self.token = None             # the only bearer token that is let in; None = anybody
+        self.missing = set()          # resources that the server does not know
         self.deny = set()             # verbs that are forbidden: "list", "watch"
         self.silent_watches = False   # heads are sent and then nothing, for ever
         self.hang = False             # not even a head
@@ -306,6 +307,8 @@ class KubeApi:
         with self.lock:
             self.requests.append((time.monotonic(), verb, resource, query, token))
         f = self.faults
+        if resource in f.missing:
+            return self._fail(sock, 404, "NotFound", "the server could not find the requested resource")
         if f.hang:
             with self.lock:
                 while self.faults.hang and sock in self.connections:

@@ -1,0 +1,314 @@
+/* Fields are those of networking.serving.volcano.sh/v1alpha1. One that this router does not know is noted by
+ * its path, so that a person sees what is not heeded; the rest of the object counts. */
+#include "kthena_spec.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+
+#include "config_routes.h"
+#include "duration.h"
+#include "mem.h"
+
+/* ---- notes ---- */
+
+static bool has_note(const struct kthena_notes *n, const char *path)
+{
+    const size_t len = strlen(path);
+
+    for (const char *at = strstr(n->fields, path); at != NULL; at = strstr(at + 1, path)) {
+        if ((at == n->fields || at[-1] == ',') && (at[len] == ',' || at[len] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+/* What does not fit any more is left out. */
+static void note(struct kthena_notes *n, const char *path)
+{
+    const size_t used = strlen(n->fields);
+
+    if (!has_note(n, path) && used + strlen(path) + 2 < sizeof(n->fields))
+        (void)snprintf(n->fields + used, sizeof(n->fields) - used, "%s%s", used > 0 ? "," : "", path);
+}
+
+static void fail(struct kthena_notes *n, const char *problem)
+{
+    if (n->problem == NULL)
+        n->problem = problem;
+}
+
+/* For cJSON_ArrayForEach: the object, or NULL when it is none, whose children have no names. */
+static const cJSON *members(const cJSON *o)
+{
+    return cJSON_IsObject(o) ? o : NULL;
+}
+
+static bool is_named(const char *name, const char *known)
+{
+    struct slice rest = slice_of(known);
+
+    while (rest.n > 0) {
+        if (slice_eq(slice_cut(&rest, ' '), slice_of(name)))
+            return true;
+    }
+    return false;
+}
+
+/* Notes the members that are set and not among the known names (with blanks between). */
+static void note_others(struct kthena_notes *n, const cJSON *o, const char *path, const char *known)
+{
+    const cJSON *member;
+    char text[128];
+
+    cJSON_ArrayForEach(member, members(o))
+    {
+        if (cJSON_IsNull(member) || is_named(member->string, known))
+            continue;
+        (void)snprintf(text, sizeof(text), "%s.%.60s", path, member->string);
+        for (char *p = text; *p != '\0'; p++) {
+            if (*p <= ' ' || *p == ',' || *p > '~')
+                *p = '?';
+        }
+        note(n, text);
+    }
+}
+
+/* ---- labels ---- */
+
+void kthena_spec_labels_read(const struct cJSON *labels, struct kthena_labels *out)
+{
+    const cJSON *label;
+
+    cJSON_ArrayForEach(label, members(labels))
+    {
+        if (!cJSON_IsString(label) || out->n == KTHENA_SPEC_LABELS_MAX)
+            continue;
+        out->pairs = mem_array(out->pairs, out->n + 1, sizeof(*out->pairs));
+        out->pairs[out->n++] = mem_printf("%s=%s", label->string, label->valuestring);
+    }
+}
+
+void kthena_spec_labels_free(struct kthena_labels *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        mem_free(l->pairs[i]);
+    mem_free(l->pairs);
+    *l = (struct kthena_labels){0};
+}
+
+static bool has_label(const struct kthena_labels *l, const char *pair)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        if (strcmp(l->pairs[i], pair) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool kthena_spec_labels_match(const struct kthena_labels *wanted, const struct kthena_labels *has)
+{
+    for (size_t i = 0; i < wanted->n; i++) {
+        if (!has_label(has, wanted->pairs[i]))
+            return false;
+    }
+    return wanted->n > 0;
+}
+
+/* ---- ModelServer ---- */
+
+static char *full_name(struct slice namespace, struct slice name)
+{
+    return mem_printf("%.*s/%.*s", SLICE_ARG(namespace), SLICE_ARG(name));
+}
+
+static char *text_or_null(struct slice s)
+{
+    return s.n > 0 ? mem_dup_slice(s) : NULL;
+}
+
+static enum promtext_engine read_engine(struct slice name, struct kthena_notes *n)
+{
+    if (slice_ieq(name, SLICE("vLLM")))
+        return PROMTEXT_VLLM;
+    if (slice_ieq(name, SLICE("SGLang")))
+        return PROMTEXT_SGLANG;
+    note(n, "spec.inferenceEngine");
+    return PROMTEXT_NONE;
+}
+
+/* Of a group of prefill and decode pods the decode pods serve whole requests: they can do both. */
+static void read_selector(const cJSON *selector, struct kthena_server_spec *out, struct kthena_notes *n)
+{
+    const cJSON *group = kubeobj_get(selector, "pdGroup");
+
+    kthena_spec_labels_read(kubeobj_get(selector, "matchLabels"), &out->labels);
+    if (out->labels.n == 0)
+        fail(n, "spec.workloadSelector.matchLabels is empty");
+    if (cJSON_IsObject(group))
+        kthena_spec_labels_read(kubeobj_get(group, "decodeLabels"), &out->labels);
+    note_others(n, selector, "spec.workloadSelector", "matchLabels");
+}
+
+static void read_port(const cJSON *port, struct kthena_server_spec *out, struct kthena_notes *n)
+{
+    const struct slice protocol = kubeobj_text(port, "protocol");
+
+    if (!kubeobj_int(port, "port", &out->port) || out->port < 1 || out->port > 65535)
+        fail(n, "spec.workloadPort.port is not 1 to 65535");
+    out->server.https = slice_ieq(protocol, SLICE("https"));
+    if (protocol.n > 0 && !out->server.https && !slice_ieq(protocol, SLICE("http")))
+        fail(n, "spec.workloadPort.protocol is neither http nor https");
+    note_others(n, port, "spec.workloadPort", "port protocol");
+}
+
+static void read_traffic(const cJSON *policy, struct kthena_server_spec *out, struct kthena_notes *n)
+{
+    const struct slice timeout = kubeobj_text(policy, "timeout");
+
+    if (timeout.n > 0 && (!duration_parse(timeout, &out->server.timeout_us) || out->server.timeout_us < 0)) {
+        out->server.timeout_us = 0;
+        note(n, "spec.trafficPolicy.timeout");
+    }
+    note_others(n, policy, "spec.trafficPolicy", "timeout");
+}
+
+void kthena_spec_server(const struct cJSON *object, const struct kubeobj_meta *meta,
+                        struct kthena_server_spec *out, struct kthena_notes *notes)
+{
+    const cJSON *spec = kubeobj_get(object, "spec");
+
+    *out = (struct kthena_server_spec){
+        .server = {.name = full_name(meta->namespace, meta->name), .given = true}};
+    *notes = (struct kthena_notes){.problem = NULL};
+    out->server.model = text_or_null(kubeobj_text(spec, "model"));
+    out->server.engine = read_engine(kubeobj_text(spec, "inferenceEngine"), notes);
+    read_selector(kubeobj_get(spec, "workloadSelector"), out, notes);
+    read_port(kubeobj_get(spec, "workloadPort"), out, notes);
+    read_traffic(kubeobj_get(spec, "trafficPolicy"), out, notes);
+    note_others(notes, spec, "spec", "model inferenceEngine workloadSelector workloadPort trafficPolicy");
+}
+
+void kthena_spec_free_server(struct kthena_server_spec *s)
+{
+    mem_free(s->server.name);
+    mem_free(s->server.model);
+    kthena_spec_labels_free(&s->labels);
+}
+
+/* ---- ModelRoute ---- */
+
+/* Several at once: exact before prefix before regex. None set matches anything. */
+static void read_match(const cJSON *match, struct route_match *out, struct kthena_notes *n, const char *path)
+{
+    static const char *const words[] = {"exact", "prefix", "regex"};
+
+    for (size_t i = 0; i < ARRAY_LEN(words) && out->kind == ROUTE_ANY; i++) {
+        const struct slice text = kubeobj_text(match, words[i]);
+
+        if (text.p == NULL)
+            continue;
+        out->kind = (enum route_match_kind)((int)ROUTE_EXACT + (int)i);
+        out->text = mem_dup_slice(text);
+    }
+    if (route_match_problem(out) != NULL)
+        note(n, path);
+    note_others(n, match, path, "exact prefix regex");
+}
+
+static void read_headers(const cJSON *headers, struct route_rule_spec *rule, struct kthena_notes *n)
+{
+    const cJSON *header;
+
+    cJSON_ArrayForEach(header, members(headers))
+    {
+        struct route_header *h = route_rule_add_header(rule, slice_of(header->string));
+
+        if (h == NULL)
+            fail(n, "a rule has more headers than are supported");
+        else
+            read_match(header, &h->value, n, "spec.rules.modelMatch.headers");
+    }
+}
+
+static void read_model_match(const cJSON *match, struct route_rule_spec *rule, struct kthena_notes *n)
+{
+    const cJSON *body = kubeobj_get(match, "body");
+
+    read_headers(kubeobj_get(match, "headers"), rule, n);
+    read_match(kubeobj_get(match, "uri"), &rule->uri, n, "spec.rules.modelMatch.uri");
+    rule->model = text_or_null(kubeobj_text(body, "model"));
+    note_others(n, match, "spec.rules.modelMatch", "headers uri body");
+    note_others(n, body, "spec.rules.modelMatch.body", "model");
+}
+
+static void read_target(const cJSON *target, struct slice namespace, struct route_rule_spec *rule,
+                        struct kthena_notes *n)
+{
+    const struct slice name = kubeobj_text(target, "modelServerName");
+    int64_t weight = ROUTE_NO_WEIGHT;
+    char *server;
+
+    note_others(n, target, "spec.rules.targetModels", "modelServerName weight");
+    if (name.n == 0)
+        return;
+    if (kubeobj_int(target, "weight", &weight) && weight < 0)
+        weight = 0;
+    server = full_name(namespace, name);
+    if (!route_rule_add_target(rule, slice_of(server), weight))
+        fail(n, "a rule has more targets than are supported");
+    mem_free(server);
+}
+
+static void read_rule(const cJSON *o, struct slice namespace, struct route_spec *out, struct kthena_notes *n)
+{
+    struct route_rule_spec *rule = route_spec_add_rule(out);
+    const cJSON *target;
+
+    if (rule == NULL) {
+        fail(n, "it has more rules than are supported");
+        return;
+    }
+    rule->name = text_or_null(kubeobj_text(o, "name"));
+    read_model_match(kubeobj_get(o, "modelMatch"), rule, n);
+    cJSON_ArrayForEach(target, kubeobj_get(o, "targetModels"))
+    {
+        read_target(target, namespace, rule, n);
+    }
+    note_others(n, o, "spec.rules", "name modelMatch targetModels");
+}
+
+static void read_adapters(const cJSON *adapters, struct route_spec *out, struct kthena_notes *n)
+{
+    const cJSON *adapter;
+
+    cJSON_ArrayForEach(adapter, adapters)
+    {
+        const struct slice name = kubeobj_string(adapter);
+
+        if (name.n > 0 && !route_spec_add_adapter(out, name))
+            fail(n, "it has more adapters than are supported");
+    }
+}
+
+void kthena_spec_route(const struct cJSON *object, const struct kubeobj_meta *meta, struct route_spec *out,
+                       struct kthena_notes *notes)
+{
+    const cJSON *spec = kubeobj_get(object, "spec"), *rule;
+
+    *out = (struct route_spec){.name = full_name(meta->namespace, meta->name)};
+    *notes = (struct kthena_notes){.problem = NULL};
+    out->model = text_or_null(kubeobj_text(spec, "modelName"));
+    read_adapters(kubeobj_get(spec, "loraAdapters"), out, notes);
+    if (out->model == NULL && out->n_adapters == 0)
+        fail(notes, "it has neither spec.modelName nor spec.loraAdapters");
+    /* Routes of a Gateway are for its listeners; the Go router's own port passes them over, too. */
+    if (cJSON_GetArraySize(kubeobj_get(spec, "parentRefs")) > 0)
+        fail(notes, "spec.parentRefs binds it to a Gateway");
+    cJSON_ArrayForEach(rule, kubeobj_get(spec, "rules"))
+    {
+        read_rule(rule, meta->namespace, out, notes);
+    }
+    if (out->n_rules == 0)
+        fail(notes, "it has no spec.rules");
+    note_others(notes, spec, "spec", "modelName loraAdapters rules parentRefs");
+}

@@ -1,0 +1,234 @@
+/* Specs as Kthena's manuals show them, fields without a meaning here, and objects of other shapes. */
+#include "kthena_spec.h"
+
+#include "mem.h"
+#include "test.h"
+
+#define META "\"metadata\":{\"name\":\"n\",\"namespace\":\"ns\",\"uid\":\"u\"}"
+
+static struct cJSON *object(const char *spec, struct kubeobj_meta *meta)
+{
+    char *text = mem_printf("{" META ",\"spec\":%s}", spec);
+    struct cJSON *o = kubeobj_parse(slice_of(text));
+
+    assert_non_null(o);
+    assert_true(kubeobj_meta(o, meta));
+    mem_free(text);
+    return o;
+}
+
+static struct cJSON *server(const char *spec, struct kthena_server_spec *out, struct kthena_notes *notes)
+{
+    struct kubeobj_meta meta;
+    struct cJSON *o = object(spec, &meta);
+
+    kthena_spec_server(o, &meta, out, notes);
+    return o;
+}
+
+static struct cJSON *route(const char *spec, struct route_spec *out, struct kthena_notes *notes)
+{
+    struct kubeobj_meta meta;
+    struct cJSON *o = object(spec, &meta);
+
+    kthena_spec_route(o, &meta, out, notes);
+    return o;
+}
+
+static void test_server(void **state)
+{
+    struct kthena_server_spec s;
+    struct kthena_notes n;
+    struct cJSON *o = server(
+        "{\"model\":\"Qwen/Qwen3-8B\",\"inferenceEngine\":\"SGLang\",\"workloadSelector\":{\"matchLabels\":"
+        "{\"app\":\"q\",\"tier\":\"gpu\"}},\"workloadPort\":{\"port\":30000,\"protocol\":\"https\"},"
+        "\"trafficPolicy\":{\"timeout\":\"1m30s\"}}",
+        &s, &n);
+
+    (void)state;
+    assert_null(n.problem);
+    assert_string_equal(n.fields, "");
+    assert_string_equal(s.server.name, "ns/n");
+    assert_string_equal(s.server.model, "Qwen/Qwen3-8B");
+    assert_int_equal(s.server.engine, PROMTEXT_SGLANG);
+    assert_int_equal(s.server.timeout_us, 90 * US_PER_S);
+    assert_true(s.server.given);
+    assert_int_equal(s.port, 30000);
+    assert_true(s.server.https);
+    assert_int_equal(s.labels.n, 2);
+    kthena_spec_free_server(&s);
+    kubeobj_free(o);
+}
+
+static void test_server_notes(void **state)
+{
+    static const struct {
+        const char *spec, *fields;
+        bool used;
+    } cases[] = {
+        {"{\"inferenceEngine\":\"vLLM\",\"workloadSelector\":{\"matchLabels\":{\"a\":\"b\"}},"
+         "\"workloadPort\":{\"port\":1},"
+         "\"trafficPolicy\":{\"retry\":{\"attempts\":2}},\"kvConnector\":{\"type\":\"nixl\"},\"x\":null}",
+         "spec.trafficPolicy.retry,spec.kvConnector", true},
+        {"{\"inferenceEngine\":\"TGI\",\"workloadSelector\":{\"matchLabels\":{\"a\":\"b\"},\"pdGroup\":{"
+         "\"groupKey\":\"g\","
+         "\"decodeLabels\":{\"role\":\"decode\"}}},\"workloadPort\":{\"port\":1},\"trafficPolicy\":{"
+         "\"timeout\":\"soon\"}}",
+         "spec.inferenceEngine,spec.workloadSelector.pdGroup,spec.trafficPolicy.timeout", true},
+        {"{\"inferenceEngine\":\"vLLM\",\"workloadSelector\":{\"matchLabels\":{}},\"workloadPort\":{\"port\":"
+         "1}}",
+         "", false},
+        {"{\"inferenceEngine\":\"vLLM\",\"workloadSelector\":{\"matchLabels\":{\"a\":\"b\"}},"
+         "\"workloadPort\":{\"port\":70000}}",
+         "", false},
+        {"{\"inferenceEngine\":\"vLLM\",\"workloadSelector\":{\"matchLabels\":{\"a\":\"b\"}},"
+         "\"workloadPort\":{\"port\":1,"
+         "\"protocol\":\"grpc\"}}",
+         "", false},
+        {"[]", "spec.inferenceEngine", false},
+        {"{\"workloadSelector\":[1],\"workloadPort\":\"x\",\"a,b \\u00e9\":1}",
+         "spec.inferenceEngine,spec.a?b???", false}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct kthena_server_spec s;
+        struct kthena_notes n;
+        struct cJSON *o = server(cases[i].spec, &s, &n);
+
+        assert_string_equal(n.fields, cases[i].fields);
+        assert_int_equal(n.problem == NULL, cases[i].used);
+        kthena_spec_free_server(&s);
+        kubeobj_free(o);
+    }
+}
+
+/* Of a group of prefill and decode pods those that decode are used. */
+static void test_groups(void **state)
+{
+    struct kthena_server_spec s;
+    struct kthena_notes n;
+    struct kthena_labels pod = {0};
+    struct cJSON
+        *o = server(
+            "{\"inferenceEngine\":\"vLLM\",\"workloadSelector\":{\"matchLabels\":{\"a\":\"b\"},\"pdGroup\":"
+            "{\"groupKey\":\"g\",\"prefillLabels\":{\"role\":\"prefill\"},\"decodeLabels\":{\"role\":"
+            "\"decode\"}}},"
+            "\"workloadPort\":{\"port\":1}}",
+            &s, &n),
+        *labels = kubeobj_parse(SLICE("{\"a\":\"b\",\"role\":\"prefill\"}"));
+
+    (void)state;
+    kthena_spec_labels_read(labels, &pod);
+    assert_false(kthena_spec_labels_match(&s.labels, &pod));
+    kubeobj_free(labels);
+    labels = kubeobj_parse(SLICE("{\"role\":\"decode\",\"c\":\"d\"}"));
+    kthena_spec_labels_read(labels, &pod); /* adds to what is there */
+    assert_true(kthena_spec_labels_match(&s.labels, &pod));
+    kthena_spec_labels_free(&pod);
+    assert_false(kthena_spec_labels_match(&pod, &s.labels));
+    kubeobj_free(labels);
+    kthena_spec_free_server(&s);
+    kubeobj_free(o);
+}
+
+static void test_route(void **state)
+{
+    struct route_spec r;
+    struct kthena_notes n;
+    struct cJSON *o = route("{\"modelName\":\"m\",\"loraAdapters\":[\"a\",\"b\"],\"rules\":[{\"name\":"
+                            "\"premium\",\"modelMatch\":{\"headers\":"
+                            "{\"user-type\":{\"exact\":\"premium\"},\"x\":{}},\"uri\":{\"prefix\":\"/v1/"
+                            "chat\"},\"body\":{\"model\":\"m\"}},"
+                            "\"targetModels\":[{\"modelServerName\":\"s1\",\"weight\":70},{"
+                            "\"modelServerName\":\"s2\",\"weight\":30}]},"
+                            "{\"modelMatch\":{\"headers\":{\"a\":{\"regex\":\"^b\",\"prefix\":\"c\"}}},"
+                            "\"targetModels\":[{\"modelServerName\":\"s3\"}]}]}",
+                            &r, &n);
+
+    (void)state;
+    assert_null(n.problem);
+    assert_string_equal(n.fields, "");
+    assert_string_equal(r.name, "ns/n");
+    assert_string_equal(r.model, "m");
+    assert_int_equal(r.n_adapters, 2);
+    assert_int_equal(r.n_rules, 2);
+    assert_string_equal(r.rules[0].name, "premium");
+    assert_int_equal(r.rules[0].n_headers, 2);
+    assert_int_equal(r.rules[0].headers[0].value.kind, ROUTE_EXACT);
+    assert_string_equal(r.rules[0].headers[0].value.text, "premium");
+    assert_int_equal(r.rules[0].headers[1].value.kind, ROUTE_ANY);
+    assert_int_equal(r.rules[0].uri.kind, ROUTE_PREFIX);
+    assert_string_equal(r.rules[0].model, "m");
+    assert_string_equal(r.rules[0].targets[1].server, "ns/s2");
+    assert_int_equal(r.rules[0].targets[1].weight, 30);
+    assert_int_equal(r.rules[1].headers[0].value.kind, ROUTE_PREFIX); /* before regex */
+    assert_int_equal(r.rules[1].targets[0].weight, ROUTE_NO_WEIGHT);
+    route_spec_free(&r);
+    kubeobj_free(o);
+}
+
+static void test_route_notes(void **state)
+{
+    static const struct {
+        const char *spec, *fields;
+        bool used;
+    } cases[] = {
+        {"{\"modelName\":\"m\",\"rateLimit\":{},\"rules\":[{\"targetModels\":[{\"modelServerName\":\"s\"},"
+         "{\"externalModelProviderName\":\"e\"}],\"mirror\":1}]}",
+         "spec.rules.targetModels.externalModelProviderName,spec.rules.mirror,spec.rateLimit", true},
+        {"{\"modelName\":\"m\",\"rules\":[{\"modelMatch\":{\"uri\":{\"regex\":\"(\"}},\"targetModels\":[{"
+         "\"modelServerName\":\"s\"}]}]}",
+         "spec.rules.modelMatch.uri", true},
+        {"{\"modelName\":\"m\",\"parentRefs\":[{\"name\":\"gw\"}],\"rules\":[{\"targetModels\":[{"
+         "\"modelServerName\":\"s\"}]}]}",
+         "", false},
+        {"{\"modelName\":\"m\",\"parentRefs\":[],\"rules\":[{\"targetModels\":[{\"modelServerName\":\"s\"}]}]"
+         "}",
+         "", true},
+        {"{\"modelName\":\"\",\"loraAdapters\":[\"\"],\"rules\":[{}]}", "", false},
+        {"{\"modelName\":\"m\"}", "", false},
+        {"{\"modelName\":7,\"rules\":{\"a\":1},\"loraAdapters\":3}", "", false}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct route_spec r;
+        struct kthena_notes n;
+        struct cJSON *o = route(cases[i].spec, &r, &n);
+
+        assert_string_equal(n.fields, cases[i].fields);
+        assert_int_equal(n.problem == NULL, cases[i].used);
+        route_spec_free(&r);
+        kubeobj_free(o);
+    }
+}
+
+static void test_notes_are_bounded(void **state)
+{
+    struct buf spec;
+    struct route_spec r;
+    struct kthena_notes n;
+    struct cJSON *o;
+
+    (void)state;
+    buf_init(&spec, 65536);
+    assert_true(buf_printf(&spec, "{\"modelName\":\"m\",\"rules\":[{}]"));
+    for (int i = 0; i < 200; i++)
+        assert_true(buf_printf(&spec, ",\"unknown-field-%d\":1", i));
+    assert_true(buf_append(&spec, "}", 2));
+    o = route(buf_slice(&spec).p, &r, &n);
+    assert_true(strlen(n.fields) < KTHENA_SPEC_NOTES_MAX && strlen(n.fields) > KTHENA_SPEC_NOTES_MAX / 2);
+    assert_non_null(strstr(n.fields, "spec.unknown-field-0,"));
+    route_spec_free(&r);
+    kubeobj_free(o);
+    buf_free(&spec);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_server),      cmocka_unit_test(test_server_notes),
+        cmocka_unit_test(test_groups),      cmocka_unit_test(test_route),
+        cmocka_unit_test(test_route_notes), cmocka_unit_test(test_notes_are_bounded)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
