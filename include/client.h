@@ -107,11 +107,17 @@ void client_release_held(struct client_rules *rules, size_t n_bytes);
 /* May this answer leave the connection open? Decides with the request, the framing and the drain. */
 bool client_may_keep(const struct client *c, enum http1_framing framing);
 void client_begin(struct client *c, enum http1_framing framing, bool keep_alive);
-/* Sends the head (first call) and spans of the body, none of them empty, in one write; end completes the
- * message's framing. The spans are copied when the kernel does not take them. False: the client is gone; the
- * owner ends its request and calls client_close. */
-MUST_CHECK bool client_send(struct client *c, struct slice head, const struct slice *spans, unsigned n_spans,
-                            bool end);
+/* A piece of an answer. */
+struct client_part {
+    struct slice head;         /* of the answer, with the first part */
+    const struct slice *spans; /* of the body, none of them empty */
+    unsigned n_spans;
+    struct slice framed; /* the same as chunks, when the owner has them so already; else {NULL, 0} */
+    bool end;            /* completes the message's framing */
+};
+/* In one write. What the kernel does not take is copied. False: the client is gone; the owner ends its
+ * request and calls client_close. */
+MUST_CHECK bool client_send(struct client *c, const struct client_part *part);
 static inline size_t client_pending(const struct client *c)
 {
     return conn_pending(&c->conn);

@@ -1,13 +1,11 @@
 /* conn: one non-blocking stream socket, plain or with TLS (tls.h): reads into a shared buffer, writes at once
- * and keeps only what the kernel did not take. Level-triggered; EV_WRITE is armed only after EAGAIN. It knows
+ * and keeps only what the kernel did not take. Level-triggered; EPOLLOUT is armed only after EAGAIN. It knows
  * no protocol. */
 #ifndef CONN_H
 #define CONN_H
 
 #include <sys/socket.h>
 #include <sys/uio.h>
-
-#include <event2/event_struct.h>
 
 #include "buf.h"
 #include "loop.h"
@@ -33,15 +31,15 @@ struct conn {
     bool reading;    /* readable is called while there is something to read */
     bool watching;   /* not reading; readable is called when something more arrives, a FIN or RST too: see
                         conn_peer_gone */
-    bool writing;    /* EV_WRITE is armed */
+    bool writing;    /* waits for the socket to take bytes */
     bool broken;     /* a write failed: the other side is gone */
     bool connecting; /* or in the handshake: the events go there */
     struct loop *loop;
     const struct conn_ops *ops;
-    struct conn_tls *tls;   /* NULL = plain */
-    struct event event;     /* one for both directions: memory counts with many open streams */
-    struct buf out;         /* copied bytes that wait for the kernel */
-    struct iovec *borrowed; /* bytes of the owner that wait, instead of `out`; NULL while none do */
+    struct conn_tls *tls;    /* NULL = plain */
+    struct loop_watch watch; /* one for both directions: memory counts with many open streams */
+    struct buf out;          /* copied bytes that wait for the kernel */
+    struct iovec *borrowed;  /* bytes of the owner that wait, instead of `out`; NULL while none do */
     unsigned borrowed_first, borrowed_n;
     uint64_t sent_bytes; /* taken by the kernel so far */
 };

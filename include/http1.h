@@ -98,7 +98,9 @@ struct http1 {
     uint16_t extra_bytes; /* of chunk extensions and trailers so far */
     bool head_request;    /* the response answers HEAD */
     bool head_complete;
-    bool done; /* the message is complete; feed nothing more, call http1_start again */
+    bool whole; /* the last run of content was one chunk, whole and in the usual form: size line, content,
+                   CRLF */
+    bool done;  /* the message is complete; feed nothing more, call http1_start again */
     enum http1_error error;
     const char *reason; /* static; what was wrong and what was expected */
 };

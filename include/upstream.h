@@ -49,7 +49,9 @@ struct upstream_data {
     const struct http1_head *head; /* set once, with the first part of the answer; valid during the call */
     const struct slice *spans;     /* content, framing removed; valid during the call */
     unsigned n_spans;
-    bool end; /* the answer is complete: the connection is gone from the caller's hands */
+    struct slice framed; /* the spans with their framing, when they were whole chunks in the usual form, which
+                            can go on as they are; else {NULL, 0} */
+    bool end;            /* the answer is complete: the connection is gone from the caller's hands */
 };
 
 /* Called with the `arg` of the request. */

@@ -19,7 +19,7 @@ struct wheel_timer {
 struct wheel {
     struct list slots[WHEEL_SLOTS];
     int64_t tick; /* the last tick that was handled, in units of WHEEL_TICK_US */
-    size_t n;     /* pending timers */
+    size_t n;     /* timers in slots */
 };
 
 void wheel_init(struct wheel *w, int64_t now_us);
@@ -27,9 +27,19 @@ void wheel_timer_init(struct wheel_timer *t, void (*fire)(struct wheel_timer *t)
 /* Arms the timer or moves it, earlier or later. */
 void wheel_set(struct wheel *w, struct wheel_timer *t, int64_t due_us);
 void wheel_cancel(struct wheel *w, struct wheel_timer *t);
-static inline bool wheel_pending(const struct wheel_timer *t)
+/* Not due any more, for the price of a store: the timer stays in its slot for some time, most likely until it
+ * is set again. wheel_cancel before its memory goes. */
+static inline void wheel_rest(struct wheel_timer *t)
+{
+    t->due_us = INT64_MAX;
+}
+static inline bool wheel_in_slot(const struct wheel_timer *t)
 {
     return !list_empty(&t->link);
+}
+static inline bool wheel_pending(const struct wheel_timer *t)
+{
+    return wheel_in_slot(t) && t->due_us != INT64_MAX;
 }
 /* Fires what is due at now_us. A fired timer is not pending any more; fire may set or cancel any timer. */
 void wheel_advance(struct wheel *w, int64_t now_us);

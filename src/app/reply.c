@@ -16,7 +16,10 @@ bool reply_send(struct client *c, const struct reply *r)
     buf_init(&head, REPLY_HEAD_MAX);
     ok = headers_own_block(&head, r->status, r->content_type, r->body.n, keep, c->minor, r->request_id,
                            r->extra) &&
-         client_send(c, buf_slice(&head), &r->body, r->head_only ? 0 : 1, true);
+         client_send(c, &(struct client_part){.head = buf_slice(&head),
+                                              .spans = &r->body,
+                                              .n_spans = r->head_only ? 0 : 1,
+                                              .end = true});
     buf_free(&head);
     return ok;
 }

@@ -568,12 +568,14 @@ static void request_estimate_input(struct request *r)
 
 static bool request_send_body(struct request *r, const struct upstream_data *d, struct slice head, bool whole)
 {
+    struct client_part part = {head, d->spans, d->n_spans, d->framed, whole};
     struct slice shown;
 
-    if (r->tokens == NULL || !r->tokens->hides)
-        return client_send(r->client, head, d->spans, d->n_spans, whole);
-    shown = usage_hide_feed(&r->tokens->hide, d->spans, d->n_spans, d->end);
-    return client_send(r->client, head, &shown, shown.n > 0, whole);
+    if (r->tokens != NULL && r->tokens->hides) {
+        shown = usage_hide_feed(&r->tokens->hide, d->spans, d->n_spans, d->end);
+        part = (struct client_part){.head = head, .spans = &shown, .n_spans = shown.n > 0, .end = whole};
+    }
+    return client_send(r->client, &part);
 }
 
 /* An event stream has said all with data: [DONE]. Clients that close right then, as the official OpenAI one
@@ -782,7 +784,7 @@ static bool request_answer_broken(struct request *r)
                            info->name)) {
         const struct slice span = buf_slice(&event);
 
-        ok = client_send(r->client, (struct slice){NULL, 0}, &span, 1, false);
+        ok = client_send(r->client, &(struct client_part){.spans = &span, .n_spans = 1});
     }
     buf_free(&event);
     return ok;

@@ -40,20 +40,20 @@ static void put(struct wheel *w, struct wheel_timer *t)
 
 void wheel_set(struct wheel *w, struct wheel_timer *t, int64_t due_us)
 {
-    bool was_pending = wheel_pending(t);
+    bool was_in_slot = wheel_in_slot(t);
 
     t->due_us = due_us;
-    if (was_pending && due_us >= t->slot_us)
+    if (was_in_slot && due_us >= t->slot_us)
         return;
     list_del(&t->link);
     put(w, t);
-    if (!was_pending)
+    if (!was_in_slot)
         w->n++;
 }
 
 void wheel_cancel(struct wheel *w, struct wheel_timer *t)
 {
-    if (!wheel_pending(t))
+    if (!wheel_in_slot(t))
         return;
     list_del(&t->link);
     w->n--;
@@ -74,12 +74,13 @@ static void turn_slot(struct wheel *w, int64_t now_us)
         struct wheel_timer *t = LIST_ITEM(link, struct wheel_timer, link);
 
         list_del(link);
-        if (t->due_us > now_us) {
+        if (t->due_us > now_us && t->due_us != INT64_MAX) {
             put(w, t);
             continue;
         }
         w->n--;
-        t->fire(t);
+        if (t->due_us != INT64_MAX)
+            t->fire(t);
     }
 }
 

@@ -813,6 +813,7 @@ static ssize_t http1_chunked(struct http1 *h, const char *data, size_t n, struct
 
     if (h->chunk_state == HTTP1_CHUNK_SIZE && h->chunk_digits == 0) {
         at = http1_whole_chunk(data, n, span);
+        h->whole = at > 0;
         if (at > 0)
             return (ssize_t)at;
     }
@@ -841,6 +842,7 @@ ssize_t http1_body(struct http1 *h, const char *data, size_t n, struct slice *sp
 {
     assert(h->head_complete && h->error == HTTP1_OK);
     *span = (struct slice){NULL, 0};
+    h->whole = false;
     if (h->done || n == 0)
         return 0;
     switch (h->framing) {

@@ -16,6 +16,7 @@
 /* A head and the start of a body: what comes behind it is read straight to its place, not copied there. */
 #define CLIENT_FIRST_READ     (16 * 1024)
 #define CLIENT_EXACT_BODY_MAX (64 * 1024 * 1024)
+#define CLIENT_CHUNK_LINE_MAX 20 /* sixteen digits, CR LF */
 
 static void client_process_kept(struct client *c);
 
@@ -26,7 +27,7 @@ static void client_arm(struct client *c, int64_t in_us)
     if (in_us > 0)
         loop_timer_set(c->conn.loop, &c->timer, loop_now_us(c->conn.loop) + in_us);
     else
-        loop_timer_cancel(c->conn.loop, &c->timer);
+        wheel_rest(&c->timer);
 }
 
 static void client_refuse(struct client *c, enum outcome o, const char *why)
@@ -34,7 +35,7 @@ static void client_refuse(struct client *c, enum outcome o, const char *why)
     c->refused = true;
     c->keep_alive = false;
     c->state = CLIENT_BUSY;
-    loop_timer_cancel(c->conn.loop, &c->timer);
+    wheel_rest(&c->timer);
     c->ops->refuse(c, o, why);
 }
 
@@ -151,7 +152,7 @@ static void client_whole(struct client *c)
 {
     c->state = CLIENT_BUSY;
     c->body_done_us = loop_now_us(c->conn.loop);
-    loop_timer_cancel(c->conn.loop, &c->timer);
+    wheel_rest(&c->timer);
     c->ops->request(c);
 }
 
@@ -458,27 +459,42 @@ static void client_iov_put(struct iovec **at, const char *p, size_t bytes)
     *(*at)++ = (struct iovec){(char *)(uintptr_t)p, bytes};
 }
 
-bool client_send(struct client *c, struct slice head, const struct slice *spans, unsigned n_spans, bool end)
+/* Chunks as the pod made them go on as they are; other content becomes one chunk. */
+static void client_put_chunks(const struct client_part *part, char *chunk_line, struct iovec **at)
 {
-    struct iovec iov[CLIENT_SPANS_MAX + 4], *at = iov, *line;
-    const bool chunked = c->framing == HTTP1_CHUNKED;
-    char chunk_line[20], *start;
+    struct iovec *line = *at;
     size_t total = 0;
+    char *start;
 
-    if (head.n > 0)
-        client_iov_put(&at, head.p, head.n);
-    line = at;
-    at += chunked && n_spans > 0;
-    for (unsigned i = 0; i < n_spans; i++) {
-        total += spans[i].n;
-        client_iov_put(&at, spans[i].p, spans[i].n);
+    if (part->framed.n > 0) {
+        client_iov_put(at, part->framed.p, part->framed.n);
+    } else if (part->n_spans > 0) {
+        (*at)++;
+        for (unsigned i = 0; i < part->n_spans; i++) {
+            total += part->spans[i].n;
+            client_iov_put(at, part->spans[i].p, part->spans[i].n);
+        }
+        start = client_chunk_line(chunk_line, CLIENT_CHUNK_LINE_MAX, total);
+        *line = (struct iovec){start, (size_t)(chunk_line + CLIENT_CHUNK_LINE_MAX - start)};
+        client_iov_put(at, "\r\n0\r\n\r\n", part->end ? 7 : 2);
+        return;
     }
-    if (chunked && n_spans > 0) {
-        start = client_chunk_line(chunk_line, sizeof chunk_line, total);
-        *line = (struct iovec){start, (size_t)(chunk_line + sizeof chunk_line - start)};
-        client_iov_put(&at, "\r\n0\r\n\r\n", end ? 7 : 2);
-    } else if (chunked && end) {
-        client_iov_put(&at, "0\r\n\r\n", 5);
+    if (part->end)
+        client_iov_put(at, "0\r\n\r\n", 5);
+}
+
+bool client_send(struct client *c, const struct client_part *part)
+{
+    struct iovec iov[CLIENT_SPANS_MAX + 4], *at = iov;
+    char chunk_line[CLIENT_CHUNK_LINE_MAX];
+
+    if (part->head.n > 0)
+        client_iov_put(&at, part->head.p, part->head.n);
+    if (c->framing == HTTP1_CHUNKED) {
+        client_put_chunks(part, chunk_line, &at);
+    } else {
+        for (unsigned i = 0; i < part->n_spans; i++)
+            client_iov_put(&at, part->spans[i].p, part->spans[i].n);
     }
     if (at > iov && !conn_writev(&c->conn, iov, (unsigned)(at - iov)))
         return false;
@@ -544,7 +560,7 @@ static void client_next_request(struct client *c)
     /* A client that pipelines without reading its answers waits until they have left. */
     conn_want_read(&c->conn, conn_pending(&c->conn) == 0);
     if (conn_pending(&c->conn) > 0) {
-        loop_timer_cancel(c->conn.loop, &c->timer);
+        wheel_rest(&c->timer);
         client_watch_writing(c);
         return;
     }

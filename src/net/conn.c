@@ -2,6 +2,7 @@
 #include "conn.h"
 
 #include <errno.h>
+#include <event2/event_struct.h>
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -22,46 +23,43 @@ struct conn_tls {
 };
 
 static void conn_go_on_connecting(struct conn *c);
-static short conn_tls_event(struct conn *c, short what);
+static uint32_t conn_tls_event(struct conn *c, uint32_t what);
 
-static void conn_on_event(evutil_socket_t fd, short what, void *arg)
+static void conn_on_ready(struct loop_watch *w, uint32_t what)
 {
-    struct conn *c = arg;
+    struct conn *c = CONTAINER_OF(w, struct conn, watch);
 
-    (void)fd;
     if (c->connecting) {
         conn_go_on_connecting(c);
         return;
     }
     if (c->tls != NULL)
         what = conn_tls_event(c, what);
-    if ((what & EV_WRITE) && c->writing) {
+    if ((what & EPOLLOUT) && c->writing) {
         if (!conn_flush(c) || conn_pending(c) == 0)
             c->ops->drained(c);
     }
     /* The owner may have closed the connection, or lost interest, in the call above. */
-    if ((what & EV_READ) && (c->reading || c->watching))
+    if ((what & EPOLLIN) && (c->reading || c->watching))
         c->ops->readable(c);
 }
 
-/* A pending event cannot change its mask: it is taken out and put in anew. Watching is edge-triggered, or
- * unread bytes would call for ever. */
+/* Watching is edge-triggered, or unread bytes would call for ever. */
+static uint32_t conn_events(const struct conn *c)
+{
+    return (c->reading || c->watching ? EPOLLIN : 0u) | (c->watching ? EPOLLET : 0u) |
+           (c->writing ? EPOLLOUT : 0u);
+}
+
 static void conn_want(struct conn *c, bool reading, bool watching, bool writing)
 {
-    const short what =
-        (short)((reading || watching ? EV_READ : 0) | (watching ? EV_ET : 0) | (writing ? EV_WRITE : 0));
+    const uint32_t before = conn_events(c);
 
-    if (reading == c->reading && watching == c->watching && writing == c->writing)
-        return;
-    if (c->reading || c->watching || c->writing)
-        event_del(&c->event);
     c->reading = reading;
     c->watching = watching;
     c->writing = writing;
-    if (what == 0)
-        return;
-    event_assign(&c->event, c->loop->base, c->fd, (short)(what | EV_PERSIST), conn_on_event, c);
-    event_add(&c->event, NULL);
+    if (conn_events(c) != before)
+        loop_watch(c->loop, c->fd, &c->watch, before, conn_events(c));
 }
 
 static void conn_want_write(struct conn *c, bool on)
@@ -75,6 +73,7 @@ void conn_open(struct conn *c, struct loop *l, int fd, const struct conn_ops *op
     c->fd = fd;
     c->loop = l;
     c->ops = ops;
+    c->watch.ready = conn_on_ready;
     buf_init(&c->out, max_pending_bytes);
 }
 
@@ -135,19 +134,19 @@ static const char *conn_handshake(struct conn *c)
     return NULL;
 }
 
-static short conn_tls_event(struct conn *c, short what)
+static uint32_t conn_tls_event(struct conn *c, uint32_t what)
 {
     struct conn_tls *t = c->tls;
 
-    if ((what & EV_WRITE) && t->read_wants_write) {
+    if ((what & EPOLLOUT) && t->read_wants_write) {
         t->read_wants_write = false;
-        what |= EV_READ;
+        what |= EPOLLIN;
         if (conn_pending(c) == 0) {
             conn_want_write(c, false);
-            what = (short)(what & ~EV_WRITE);
+            what &= ~(uint32_t)EPOLLOUT;
         }
     }
-    if ((what & EV_READ) && t->write_wants_read) {
+    if ((what & EPOLLIN) && t->write_wants_read) {
         t->write_wants_read = false;
         conn_want_write(c, true);
     }
@@ -207,7 +206,7 @@ void conn_close(struct conn *c, bool reset)
 
     if (c->fd < 0)
         return;
-    conn_want(c, false, false, false);
+    c->reading = c->watching = c->writing = false; /* closing ends the watch */
     conn_drop_tls(c, !reset && !c->broken);
     if (reset)
         setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
@@ -274,16 +273,23 @@ static bool conn_tls_push(struct conn *c, struct iovec *iov, unsigned *first, un
     return true;
 }
 
+/* One part is what a chunk of a stream is: the plainer call is cheaper. */
+static ssize_t conn_send(int fd, struct iovec *iov, unsigned n)
+{
+    const struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
+
+    return n == 1 ? send(fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL) : sendmsg(fd, &msg, MSG_NOSIGNAL);
+}
+
 /* Advances iov by what the kernel takes now. False: the other side is gone. */
 static bool conn_push(struct conn *c, struct iovec *iov, unsigned *first, unsigned n)
 {
-    const struct msghdr msg = {.msg_iov = iov + *first, .msg_iovlen = n - *first};
     ssize_t took;
 
     if (c->tls != NULL)
         return conn_tls_push(c, iov, first, n);
     do
-        took = sendmsg(c->fd, &msg, MSG_NOSIGNAL);
+        took = conn_send(c->fd, iov + *first, n - *first);
     while (took < 0 && errno == EINTR);
     if (took < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return true;

@@ -3,9 +3,15 @@
 #include "loop.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 #include "clock.h"
+#include "log.h"
 #include "mem.h"
+
+/* Ready descriptors that are handled in one turn. More would share the price of a turn among more of them,
+ * but what was read at its beginning would have left the cache when it is sent on at its end. */
+#define LOOP_BATCH 64
 
 static void loop_on_tick(evutil_socket_t fd, short what, void *arg)
 {
@@ -19,25 +25,70 @@ static void loop_on_tick(evutil_socket_t fd, short what, void *arg)
     }
 }
 
+static void loop_on_watches(evutil_socket_t fd, short what, void *arg)
+{
+    struct epoll_event ready[LOOP_BATCH];
+    const int n = epoll_wait(fd, ready, LOOP_BATCH, 0);
+
+    (void)what, (void)arg;
+    for (int i = 0; i < n; i++) {
+        struct loop_watch *w = ready[i].data.ptr;
+        const uint32_t events = ready[i].events;
+
+        w->ready(w, (events & (EPOLLERR | EPOLLHUP)) != 0 ? EPOLLIN | EPOLLOUT : events);
+    }
+}
+
+void loop_watch(struct loop *l, int fd, struct loop_watch *w, uint32_t before, uint32_t now)
+{
+    const int change = before == 0 ? EPOLL_CTL_ADD : now == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
+    struct epoll_event e = {.events = now, .data.ptr = w};
+
+    /* The owner's time limits end what cannot be watched. */
+    if (epoll_ctl(l->watches_fd, change, fd, &e) < 0)
+        log_error("cannot watch a connection", LOG_STR("error", strerror(errno)));
+}
+
+static bool loop_open(struct loop *l, const struct event_config *cfg)
+{
+    l->base = event_base_new_with_config(cfg);
+    l->watches_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (l->base == NULL || l->watches_fd < 0)
+        return false;
+    l->tick = event_new(l->base, -1, EV_PERSIST, loop_on_tick, l);
+    l->watches = event_new(l->base, l->watches_fd, EV_READ | EV_PERSIST, loop_on_watches, l);
+    return l->tick != NULL && l->watches != NULL && event_add(l->watches, NULL) == 0;
+}
+
+static void loop_close(struct loop *l)
+{
+    if (l->watches != NULL)
+        event_free(l->watches);
+    if (l->tick != NULL)
+        event_free(l->tick);
+    if (l->base != NULL)
+        event_base_free(l->base);
+    if (l->watches_fd >= 0)
+        close(l->watches_fd);
+    mem_free(l);
+}
+
 struct loop *loop_new(void)
 {
     struct event_config *cfg = event_config_new();
     struct loop *l = mem_zalloc(sizeof *l);
+    bool open;
 
     list_init(&l->tasks);
     list_init(&l->graves);
     /* Timers go by milliseconds: a precise one would cost a system call before every wait. */
     if (cfg != NULL)
         event_config_set_flag(cfg, EVENT_BASE_FLAG_NOLOCK);
-    l->base = event_base_new_with_config(cfg);
+    open = loop_open(l, cfg);
     if (cfg != NULL)
         event_config_free(cfg);
-    if (l->base != NULL)
-        l->tick = event_new(l->base, -1, EV_PERSIST, loop_on_tick, l);
-    if (l->tick == NULL) {
-        if (l->base != NULL)
-            event_base_free(l->base);
-        mem_free(l);
+    if (!open) {
+        loop_close(l);
         return NULL;
     }
     wheel_init(&l->wheel, clock_mono_us());
@@ -99,9 +150,7 @@ void loop_free(struct loop *l)
         return;
     loop_run_tasks(l);
     loop_free_graves(l);
-    event_free(l->tick);
-    event_base_free(l->base);
-    mem_free(l);
+    loop_close(l);
 }
 
 int64_t loop_stamp_us(struct loop *l)

@@ -97,7 +97,7 @@ static void upstream_arm(struct upstream_conn *u, int64_t in_us)
     if (in_us > 0)
         loop_timer_set(u->up->loop, &u->timer, loop_now_us(u->up->loop) + in_us);
     else
-        loop_timer_cancel(u->up->loop, &u->timer);
+        wheel_rest(&u->timer);
 }
 
 static void upstream_on_timer(struct wheel_timer *t)
@@ -206,17 +206,25 @@ static ssize_t upstream_parse_head(struct upstream_conn *u, const char *p, size_
 }
 
 /* Collects content of p[*at..n) until the spans are full. False: what follows is no body. */
-static bool upstream_collect(struct upstream_conn *u, struct slice *spans, unsigned *n_spans, const char *p,
-                             size_t *at, size_t n)
+static bool upstream_collect(struct upstream_conn *u, struct slice *spans, struct upstream_data *d,
+                             const char *p, size_t *at, size_t n)
 {
-    while (*at < n && !u->http.done && *n_spans < UPSTREAM_SPANS_MAX) {
-        const ssize_t used = http1_body(&u->http, p + *at, n - *at, &spans[*n_spans]);
+    const size_t first = *at;
+    bool whole = true;
+
+    d->n_spans = 0;
+    d->framed = (struct slice){NULL, 0};
+    while (*at < n && !u->http.done && d->n_spans < UPSTREAM_SPANS_MAX) {
+        const ssize_t used = http1_body(&u->http, p + *at, n - *at, &spans[d->n_spans]);
 
         if (used < 0)
             return false;
         *at += (size_t)used;
-        *n_spans += spans[*n_spans].n > 0;
+        whole &= u->http.whole;
+        d->n_spans += spans[d->n_spans].n > 0;
     }
+    if (whole)
+        d->framed = (struct slice){p + first, *at - first};
     return true;
 }
 
@@ -229,8 +237,7 @@ static void upstream_parse_body(struct upstream_conn *u, struct upstream_data *d
 
     d->spans = spans;
     while (good && at < n && !d->end) {
-        d->n_spans = 0;
-        good = upstream_collect(u, spans, &d->n_spans, p, &at, n);
+        good = upstream_collect(u, spans, d, p, &at, n);
         d->end = u->http.done;
         if (d->head != NULL || d->n_spans > 0 || d->end)
             upstream_deliver(u, d, at < n);

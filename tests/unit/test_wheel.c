@@ -53,28 +53,34 @@ static int64_t random_pause(struct test_random *r)
 
 static void check_all(void)
 {
-    size_t n = 0;
+    size_t n_in_slots = 0;
 
     for (size_t i = 0; i < N_TIMERS; i++) {
         bool armed = items[i].due_us != IDLE;
 
         assert_int_equal(wheel_pending(&items[i].timer), armed);
-        if (armed) {
-            n++;
-            assert_true(now_us < items[i].late_us);
-        }
+        assert_true(!armed || now_us < items[i].late_us);
+        n_in_slots += wheel_in_slot(&items[i].timer);
     }
-    assert_int_equal(wheel.n, n);
+    assert_int_equal(wheel.n, n_in_slots);
 }
 
 static void step(struct test_random *r)
 {
     struct item *it = &items[test_random_below(r, N_TIMERS)];
 
-    if (test_random_below(r, 5) == 0) {
+    switch (test_random_below(r, 8)) {
+    case 0:
         wheel_cancel(&wheel, &it->timer);
+        assert_false(wheel_in_slot(&it->timer));
         it->due_us = IDLE;
-    } else {
+        break;
+    case 1:
+    case 2:
+        wheel_rest(&it->timer);
+        it->due_us = IDLE;
+        break;
+    default:
         it->due_us = now_us + random_delay(r);
         it->late_us = (it->due_us > now_us ? it->due_us : now_us) + WHEEL_TICK_US;
         wheel_set(&wheel, &it->timer, it->due_us);
@@ -208,12 +214,31 @@ static void test_never(void **state)
     now_us = 0;
     wheel_init(&wheel, now_us);
     wheel_timer_init(&it.timer, fire);
-    wheel_set(&wheel, &it.timer, INT64_MAX);
+    wheel_set(&wheel, &it.timer, INT64_MAX - 1);
     now_us = INT64_C(1) << 60;
     wheel_advance(&wheel, now_us);
     assert_true(wheel_pending(&it.timer));
     wheel_cancel(&wheel, &it.timer);
     assert_int_equal(wheel.n, 0);
+}
+
+/* The store leaves the timer in its slot, where it is found, not fired, and put aside. */
+static void test_resting(void **state)
+{
+    struct item it = {.due_us = IDLE};
+
+    (void)state;
+    now_us = 0;
+    wheel_init(&wheel, now_us);
+    wheel_timer_init(&it.timer, fire);
+    wheel_set(&wheel, &it.timer, US_PER_S);
+    wheel_rest(&it.timer);
+    assert_false(wheel_pending(&it.timer));
+    assert_int_equal(wheel.n, 1);
+    now_us = 2 * US_PER_S;
+    wheel_advance(&wheel, now_us);
+    assert_int_equal(wheel.n, 0);
+    assert_false(wheel_in_slot(&it.timer));
 }
 
 int main(void)
@@ -224,6 +249,7 @@ int main(void)
         cmocka_unit_test(test_pushing_out_is_a_store),
         cmocka_unit_test(test_changes_while_firing),
         cmocka_unit_test(test_never),
+        cmocka_unit_test(test_resting),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
