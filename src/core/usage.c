@@ -24,24 +24,36 @@ enum usage_state {
 
 /* ---- searching ---- */
 
-/* The first whole word, or NULL. */
+#ifdef __x86_64__
+/* The first whole word of those that begin in p[0..16), or NULL. */
+static inline const char *find_word_at(const char *p)
+{
+    const __m128i quote = _mm_set1_epi8('"'), g = _mm_set1_epi8('g');
+    const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)p);
+    const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(p + 4));
+    unsigned at = (unsigned)_mm_movemask_epi8(_mm_and_si128(_mm_cmpeq_epi8(a, quote), _mm_cmpeq_epi8(b, g)));
+
+    for (; at != 0; at &= at - 1) {
+        const char *found = p + __builtin_ctz(at);
+
+        if (memcmp(found, usage_word, WORD_BYTES) == 0)
+            return found;
+    }
+    return NULL;
+}
+#endif
+
+/* The first whole word, or NULL. The last bytes are looked at together with some before them, a second time.
+ */
 static const char *find_word(const char *p, size_t n)
 {
 #ifdef __x86_64__
-    const __m128i quote = _mm_set1_epi8('"'), g = _mm_set1_epi8('g');
+    const char *last = p + n - (15 + WORD_BYTES), *found = NULL;
 
-    for (; n >= 16 + WORD_BYTES; p += 16, n -= 16) {
-        const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)p);
-        const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(p + 4));
-        unsigned at =
-            (unsigned)_mm_movemask_epi8(_mm_and_si128(_mm_cmpeq_epi8(a, quote), _mm_cmpeq_epi8(b, g)));
-
-        for (; at != 0; at &= at - 1) {
-            const char *found = p + __builtin_ctz(at);
-
-            if (memcmp(found, usage_word, WORD_BYTES) == 0)
-                return found;
-        }
+    if (n >= 15 + WORD_BYTES) {
+        for (; p < last && found == NULL; p += 16)
+            found = find_word_at(p);
+        return found != NULL ? found : find_word_at(last);
     }
 #endif
     return n < WORD_BYTES ? NULL : memmem(p, n, usage_word, WORD_BYTES);
@@ -276,6 +288,18 @@ static void leave_line(struct usage *u, char c)
         u->state = USAGE_SEARCH; /* no JSON */
 }
 
+/* The bytes of a string that have no meaning of their own. */
+static const char *string_run(struct usage *u, const char *at, const char *end)
+{
+    const bool kept = u->depth == 1 && u->is_key;
+
+    for (; at < end && *at != '"' && *at != '\\' && !is_line_end(*at); at++) {
+        if (kept && u->key_n < USAGE_KEY_MAX)
+            u->key[u->key_n++] = *at;
+    }
+    return at;
+}
+
 /* One byte behind the word. */
 static void value_byte(struct usage *u, char c)
 {
@@ -344,6 +368,10 @@ void usage_feed(struct usage *u, struct slice bytes)
             at = search(u, p, at, end);
             continue;
         }
+        if (u->in_string && !u->escaped && !u->between_lines)
+            at = string_run(u, at, end);
+        if (at == end)
+            break;
         value_byte(u, *at++);
         u->before_slash = at[-1] == '\\';
     }
