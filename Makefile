@@ -223,7 +223,8 @@ e2e-vllm: all | deps-test
 	$(Q)$(test_env) $(BUILD)/venv-vllm/bin/python tests/vllm/run.py $(BUILD)/vllm $(CHECKS)
 
 # The tests come last: their closing line is the last one.
-check: lint generated
+# Instructions are counted with one compiler only.
+check: lint generated $(if $(is_clang),,bench-gates)
 	$(Q)$(MAKE) --no-print-directory test
 
 lint: | deps-test

@@ -629,8 +629,8 @@ static void request_on_data(void *arg, const struct upstream_data *d)
     struct request *r = arg;
     struct buf *head = &r->server->answer_head;
 
-    buf_clear(head);
     if (d->head != NULL) {
+        buf_clear(head);
         request_read_answer_head(r, d->head);
         if (!request_answer_head(r, d->head, head)) {
             r->status = 0;
@@ -644,7 +644,7 @@ static void request_on_data(void *arg, const struct upstream_data *d)
         request_estimate_input(r);
         request_drop_outgoing(r);
     }
-    request_relay(r, d, buf_slice(head));
+    request_relay(r, d, d->head != NULL ? buf_slice(head) : (struct slice){NULL, 0});
 }
 
 static enum outcome request_failure_outcome(enum upstream_failure f)
