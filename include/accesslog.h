@@ -26,7 +26,8 @@ struct accesslog_entry {
     int64_t queue_us; /* -1 = was not queued */
     int64_t ttft_us;  /* receipt to first body byte of the answer; -1 = none */
     struct slice session;
-    bool has_queue; /* boosted and overtaken are meaningful */
+    const char *sticky; /* "new", "hit", "waited", "spill", "gone" or NULL */
+    bool has_queue;     /* boosted and overtaken are meaningful */
     bool boosted;
     unsigned overtaken;
     const char *closed_by;    /* "client", "pod", "router" or NULL: who cut it, with closed_phase */

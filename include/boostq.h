@@ -35,6 +35,8 @@ struct boostq_rules {
     int64_t
         sticky_wait_us; /* longest wait in a pod's lane before a request is forced; see boostq_bound_wait */
     int64_t timeout_us; /* wait limit; <= 0 = none */
+    bool fixed_wait;    /* sticky_wait_us holds whatever a warm prefix is worth */
+    bool pinned;        /* warm pods are the caller's to say (pinned_pod_id), not the tracker's */
     unsigned max_overtakes; /* >= 1 */
     size_t max_sessions;    /* >= 1 */
 };
@@ -48,9 +50,10 @@ struct boostq_lane;
 /* One waiting request; embedded in the caller's object, zeroed before its first push. Fields are read-only
  * outside. */
 struct boostq_item {
-    struct slice session; /* set by the caller, owned by it while the item waits; empty: no session */
-    int64_t arrived_us;   /* set by boostq_push */
-    uint64_t arrival;     /* arrival number, unique in the queue */
+    struct slice session;   /* set by the caller, owned by it while the item waits; empty: no session */
+    uint64_t pinned_pod_id; /* set by the caller where the rules say `pinned`; 0 = none */
+    int64_t arrived_us;     /* set by boostq_push */
+    uint64_t arrival;       /* arrival number, unique in the queue */
     enum boostq_where where;
     bool boosted; /* its session was tracked at push, or it was promoted while it waited */
     bool forced;  /* overtaken to the bound, waited too long for its warm pod, or put back (boostq_requeue) */

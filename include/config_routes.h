@@ -27,6 +27,9 @@ void config_routes_add_targets(struct route_rule_spec *r, struct slice list, str
 /* Adds the names of a list separated by commas. */
 void config_routes_add_adapters(struct route_spec *s, struct slice list, struct config_place at,
                                 struct config_report *report);
+/* Adds the sources of a list "header:NAME, cookie:NAME, query:NAME". */
+void config_routes_add_sources(struct route_spec *s, struct slice list, struct config_place at,
+                               struct config_report *report);
 /* The rule of a route's own targets, which stands behind the named ones; made when there is none. */
 struct route_rule_spec *config_routes_own_rule(struct route_spec *s);
 /* Adds a server and a route for each MODEL=host:port,... of the text. The first '=' ends the model name, so

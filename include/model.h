@@ -21,8 +21,10 @@ struct model {
     struct model_target **targets;
     size_t n_targets, cap_targets;
     size_t n_usable;
-    size_t next_tie;    /* ties of the choice are taken in turn */
-    struct worth worth; /* of a warm prefix; bounds the wait in the pods' lanes */
+    size_t next_tie;          /* ties of the choice are taken in turn */
+    struct worth worth;       /* of a warm prefix; bounds the wait in the pods' lanes */
+    struct session_lru *pins; /* session -> the pod it went to last; NULL: the queue's tracker says it */
+    int64_t pin_ttl_us;       /* since it went there */
     /* Why nothing could be admitted although requests wait, since when, and the sums; kept by admit. */
     enum pod_room closed_reason; /* POD_ROOM = not closed */
     int64_t closed_since_us;
@@ -49,9 +51,14 @@ void model_learn(struct model *m, const struct worth_turn *turn);
 void model_inherit(struct model *m, const struct model *ended);
 /* Some pod is neither leaving nor set aside. */
 bool model_in_place(const struct model *m, int64_t now_us);
-/* The queue's rules want sessions to stay with their pods and a turn of this one was completed here, at
- * *at_us. */
-bool model_knows(const struct model *m, struct slice session, int64_t *at_us);
+/* Pins of at most max_sessions sessions, each for ttl_us; ttl_us 0: none. What is pinned stays so. */
+void model_set_pins(struct model *m, int64_t ttl_us, size_t max_sessions);
+/* The session went to the pod. Does nothing without pins. */
+void model_pin(struct model *m, struct slice session, uint64_t pod_id, int64_t now_us);
+/* Tells the item where its session is pinned, and lets it wait. */
+void model_push(struct model *m, struct boostq_item *item, int64_t now_us, int64_t since_us);
+/* Sessions are to stay with their pods, and this one was here, at *at_us. */
+bool model_knows(const struct model *m, struct slice session, int64_t now_us, int64_t *at_us);
 struct model_target *model_target_of(const struct model *m, uint64_t pod_id);
 
 #endif

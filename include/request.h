@@ -54,8 +54,10 @@ struct request {
 
     /* What the client sent. */
     size_t body_n;
-    char *model_name; /* that no route has; else NULL */
-    bool head_only;   /* HEAD */
+    char *model_name;   /* that no route has; else NULL */
+    char *session;      /* found where the route says, session_n bytes; NULL: the one in text */
+    const char *sticky; /* how it went with the session's pod, where the route says so; else NULL */
+    bool head_only;     /* HEAD */
     unsigned minor;
 
     /* Its rank when it left the queue. */
@@ -102,7 +104,8 @@ static inline struct slice request_target(const struct request *r)
 /* Empty: of no session. */
 static inline struct slice request_session(const struct request *r)
 {
-    return (struct slice){r->text + r->id_n + r->method_n + r->target_n, r->session_n};
+    return (struct slice){r->session != NULL ? r->session : r->text + r->id_n + r->method_n + r->target_n,
+                          r->session_n};
 }
 static inline struct request *request_of(const struct boostq_item *item)
 {

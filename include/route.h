@@ -40,6 +40,16 @@ struct route_weight {
     int64_t weight;
 };
 
+/* Where a route's sessions have their key. */
+enum route_source_kind { ROUTE_HEADER, ROUTE_COOKIE, ROUTE_QUERY };
+struct route_source {
+    enum route_source_kind kind;
+    char *name; /* a header's in any case, the others as they are */
+};
+
+/* How a request's pod is tied to its session. Given by the route, or by the whole router. */
+enum route_sticky { ROUTE_STICKY_UNSET, ROUTE_STICKY_OFF, ROUTE_STICKY_PREFER, ROUTE_STICKY_WAIT };
+
 /* Everything given must match. */
 struct route_rule_spec {
     char *name; /* NULL = none */
@@ -59,13 +69,25 @@ struct route_spec {
     size_t n_adapters;
     struct route_rule_spec *rules;
     size_t n_rules;
+    /* Sessions: the first source with a value counts. None: SESSION_BOOST_HEADER, for session boost alone. */
+    struct route_source *sources;
+    size_t n_sources;
+    int64_t sticky_ttl_us; /* how long a session without requests is remembered; > 0 with sources */
+    enum route_sticky sticky;
+    int64_t sticky_wait_us; /* of ROUTE_STICKY_WAIT */
     size_t line;
 };
+
+#define ROUTE_SOURCES_MAX   16
+#define ROUTE_STICKY_TTL_US (3 * 3600 * US_PER_S) /* where the route does not say */
 
 /* Each adds one at the end, zeroed but for what is given; NULL above its maximum. Pointers are valid until
  * the next call. */
 struct route_rule_spec *route_spec_add_rule(struct route_spec *s);
 MUST_CHECK bool route_spec_add_adapter(struct route_spec *s, struct slice name);
+/* name: not empty. */
+MUST_CHECK bool route_spec_add_source(struct route_spec *s, enum route_source_kind kind, struct slice name);
+const char *route_source_word(enum route_source_kind kind); /* "header", "cookie", "query" */
 struct route_header *route_rule_add_header(struct route_rule_spec *r, struct slice name);
 MUST_CHECK bool route_rule_add_target(struct route_rule_spec *r, struct slice server, int64_t weight);
 /* True when it matches every request of its model. */
@@ -107,8 +129,9 @@ struct route_table {
 /* What rules look at. */
 struct route_query {
     struct slice path;    /* without query */
+    struct slice query;   /* behind the '?' */
     struct slice fields;  /* the request's fields, each line with its CRLF */
-    struct slice session; /* empty: none */
+    struct slice session; /* empty: none; of a route with sources the one found there, set by route_decide */
     const void *avoid;    /* a target's `to` that is left out while there are others; NULL: none */
 };
 
@@ -117,10 +140,11 @@ void route_table_init(struct route_table *t);
 void route_table_free(struct route_table *t);
 /* A name that is there already stays what it is: add models before adapters. */
 struct route_name *route_table_add_name(struct route_table *t, struct slice name, bool adapter);
-/* Adds a rule at the end of the name's. `route` is the same number for all rules of one route. The spec is
- * borrowed until the table is asked no more. What can never match (a bad pattern, bad weights) is kept and
- * never taken; such a rule's route is passed over as the Go router does. Returns its index. */
-size_t route_name_add_rule(struct route_name *n, const struct route_rule_spec *spec, size_t route);
+/* Adds the route's rule at the end of the name's. Both are borrowed until the table is asked no more. What
+ * can never match (a bad pattern, bad weights) is kept and never taken; such a rule's route is passed over as
+ * the Go router does. Returns its index. */
+size_t route_name_add_rule(struct route_name *n, const struct route_spec *route,
+                           const struct route_rule_spec *rule);
 /* Weight 0: never taken. */
 void route_name_add_target(struct route_name *n, size_t rule, struct model *model, void *to, int64_t weight);
 /* After the last rule of the last name: finds names with one target, and takes over whose turn it is from the
@@ -134,6 +158,6 @@ struct route_name *route_find(const struct route_table *t, struct slice name);
 /* NULL: no rule matches. A session that a target's model knows stays with that target as long as it has pods
  * in place, and does not count as its turn. When no target has pods in place, one with usable pods or else
  * any is returned: its model says what is wrong. */
-struct route_target *route_decide(struct route_name *n, const struct route_query *q, int64_t now_us);
+struct route_target *route_decide(struct route_name *n, struct route_query *q, int64_t now_us);
 
 #endif

@@ -45,6 +45,7 @@ struct topology_route {
     char *upstream_value; /* the same as JSON string, quotes included; NULL = body untouched */
     int64_t timeout_us;   /* to an answer's head; <= 0 = none */
     struct model *model;
+    bool says_sticky;               /* log and metrics tell whether sessions met their pod */
     struct topology_server *server; /* NULL when removed */
     unsigned refs;
     unsigned page; /* of metrics it was counted on last */
@@ -100,9 +101,10 @@ void topology_free(struct topology *t);
 void topology_set_endpoints(struct topology *t, const char *server, const struct discover_endpoint *endpoints,
                             size_t n);
 /* Where the request of a public name goes, or NULL: no such name, or no rule of it fits. *known tells the two
- * apart. The query's fields and path are looked at only where the name has rules or several targets. */
-struct topology_route *topology_decide(const struct topology *t, struct slice name,
-                                       const struct route_query *q, bool *known);
+ * apart. The query is looked at only where the name has rules, several targets or sessions of its own
+ * (route_decide). */
+struct topology_route *topology_decide(const struct topology *t, struct slice name, struct route_query *q,
+                                       bool *known);
 /* What the route's pods call the model. */
 const char *topology_upstream_model(const struct topology_route *r);
 struct topology_route *topology_ref(struct topology_route *r);

@@ -84,6 +84,29 @@ static void dump_rule(const struct route_rule_spec *r, cJSON *list)
     cJSON_AddItemToArray(list, rule);
 }
 
+static void dump_sticky(const struct route_spec *r, cJSON *spec)
+{
+    static const char *const modes[] = {NULL, "off", "prefer", "wait"};
+    cJSON *sticky, *sources;
+
+    if (r->n_sources == 0 && r->sticky == ROUTE_STICKY_UNSET)
+        return;
+    sticky = cJSON_AddObjectToObject(spec, "sessionSticky");
+    if (modes[r->sticky] != NULL)
+        cJSON_AddStringToObject(sticky, "mode", modes[r->sticky]);
+    if (r->sticky == ROUTE_STICKY_WAIT)
+        cJSON_AddNumberToObject(sticky, "waitMs", dump_ms(r->sticky_wait_us));
+    cJSON_AddNumberToObject(sticky, "sessionAffinitySeconds", dump_ms(r->sticky_ttl_us) / 1000);
+    sources = cJSON_AddArrayToObject(sticky, "sources");
+    for (size_t i = 0; i < r->n_sources; i++) {
+        cJSON *source = cJSON_CreateObject();
+
+        cJSON_AddStringToObject(source, "type", route_source_word(r->sources[i].kind));
+        dump_text(source, "name", slice_of(r->sources[i].name));
+        cJSON_AddItemToArray(sources, source);
+    }
+}
+
 static void dump_modelroutes(struct server *s, cJSON *list)
 {
     for (size_t i = 0; i < s->topology.n_specs; i++) {
@@ -96,6 +119,7 @@ static void dump_modelroutes(struct server *s, cJSON *list)
         adapters = cJSON_AddArrayToObject(spec, "loraAdapters");
         for (size_t k = 0; k < r->n_adapters; k++)
             cJSON_AddItemToArray(adapters, cJSON_CreateString(r->adapters[k]));
+        dump_sticky(r, spec);
         rules = cJSON_AddArrayToObject(spec, "rules");
         for (size_t k = 0; k < r->n_rules; k++)
             dump_rule(&r->rules[k], rules);
@@ -240,6 +264,8 @@ static void dump_queues(struct server *s, cJSON *list)
         cJSON_AddNumberToObject(item, "inFlight", (double)r->in_flight);
         cJSON_AddNumberToObject(item, "usablePods", (double)r->model->n_usable);
         cJSON_AddNumberToObject(item, "trackedSessions", (double)r->model->q.tracker.n);
+        cJSON_AddNumberToObject(item, "pinnedSessions",
+                                r->model->pins != NULL ? (double)r->model->pins->n : 0);
         cJSON_AddStringToObject(item, "closedReason", pod_room_name(r->model->closed_reason));
         d.list = cJSON_AddArrayToObject(item, "waiting");
         boostq_each(&r->model->q, dump_waiting, &d);

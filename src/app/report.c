@@ -18,7 +18,7 @@ void report_queue_event(const struct request *r, const char *event)
              LOG_SLICE("session", request_session(r)), LOG_BOOL("boosted", r->out->admit.queue.boosted),
              LOG_INT("queue_len", boostq_len(&r->route->model->q)),
              LOG_MS("wait_ms", loop_now_us(r->server->loop) - r->queued_us),
-             LOG_STR("pod", r->pod != NULL ? r->pod->name : NULL));
+             LOG_STR("pod", r->pod != NULL ? r->pod->name : NULL), LOG_STR("sticky", r->sticky));
 }
 
 /* ---- metrics ---- */
@@ -114,6 +114,8 @@ static void report_count(const struct request *r)
     const struct topology_series s = report_find_series(r);
 
     metrics_add(s.requests, 1);
+    if (r->sticky != NULL)
+        metrics_inc(METRIC_SESSION_STICKY, r->route->model_name, r->sticky);
     metrics_observe(s.duration, report_seconds(r->end_us - r->received_us));
     if (r->tokens != NULL) {
         metrics_add(s.tokens[0], (double)r->tokens->input);
@@ -183,6 +185,7 @@ static void report_fill_entry(const struct request *r, struct accesslog_entry *e
                         : report_span_us(r->queued_us, r->admitted_us != 0 ? r->admitted_us : r->end_us),
         .ttft_us = r->first_byte_us == 0 ? -1 : r->first_byte_us - r->received_us,
         .session = request_session(r),
+        .sticky = r->sticky,
         .has_queue = r->queued_us != 0 && r->server->config->enable_session_boost,
         .boosted = r->boosted,
         .overtaken = r->overtaken,

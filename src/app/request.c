@@ -164,16 +164,34 @@ bool request_take_head(struct request *r)
     return false;
 }
 
-static struct topology_route *request_decide(const struct request *r, struct slice model,
+/* The route has sessions of its own: this is the request's from now on. */
+static void request_set_session(struct request *r, struct slice session)
+{
+    char *copy = mem_dup_slice(session);
+
+    mem_free(r->session);
+    r->session = copy;
+    r->session_n = (uint32_t)session.n;
+    r->out->admit.queue.session = request_session(r);
+}
+
+static struct topology_route *request_decide(struct request *r, struct slice model,
                                              const struct topology_route *avoid, bool *known)
 {
     const struct slice head = buf_slice(&r->out->head);
-    const struct route_query q = {.path = headers_path(request_target(r)),
-                                  .fields = {head.p + r->out->line_bytes, head.n - r->out->line_bytes},
-                                  .session = request_session(r),
-                                  .avoid = avoid};
+    struct slice query = request_target(r);
+    struct route_query q = {.path = headers_path(query),
+                            .fields = {head.p + r->out->line_bytes, head.n - r->out->line_bytes},
+                            .session = request_session(r),
+                            .avoid = avoid};
+    struct topology_route *route;
 
-    return topology_decide(&r->server->topology, model, &q, known);
+    (void)slice_cut(&query, '?');
+    q.query = query;
+    route = topology_decide(&r->server->topology, model, &q, known);
+    if (q.session.p != request_session(r).p)
+        request_set_session(r, q.session);
+    return route;
 }
 
 /* Only these two APIs have the option. */
@@ -255,10 +273,30 @@ void request_ready(struct request *r)
 
 /* ---- leaving the queue ---- */
 
+/* Whether the session meets its pod; its next request comes here. */
+static void request_stick(struct request *r)
+{
+    struct model *m = r->route->model;
+    const struct model_target *warm = r->warm_pod_id != 0 ? model_target_of(m, r->warm_pod_id) : NULL;
+    const bool waited = request_now(r) - r->queued_us >= US_PER_MS;
+
+    if (r->session_n == 0)
+        return;
+    if (r->warm_pod_id == 0)
+        r->sticky = "new";
+    else if (r->pod->id == r->warm_pod_id)
+        r->sticky = waited ? "waited" : "hit";
+    else
+        r->sticky = warm != NULL && warm->usable ? "spill" : "gone";
+    model_pin(m, request_session(r), r->pod->id, request_now(r));
+}
+
 static void request_take_pod(struct request *r, struct pod *pod)
 {
     r->pod = pod_ref(pod);
     r->route->in_flight++;
+    if (r->route->says_sticky)
+        request_stick(r);
 }
 
 static void request_left_queue(struct request *r)
@@ -814,6 +852,7 @@ static void request_free(struct loop_grave *g)
         usage_hide_free(&r->tokens->hide);
     mem_free(r->tokens);
     mem_free(r->model_name);
+    mem_free(r->session);
     mem_free(r);
 }
 

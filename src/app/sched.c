@@ -70,7 +70,7 @@ void sched_kick(struct sched *s)
 
 void sched_enqueue(struct sched *s, struct model *m, struct admit_item *item)
 {
-    boostq_push(&m->q, &item->queue, loop_now_us(s->loop));
+    model_push(m, &item->queue, loop_now_us(s->loop), loop_now_us(s->loop));
     sched_kick(s);
 }
 
@@ -83,7 +83,7 @@ void sched_cancel(struct sched *s, struct model *m, struct admit_item *item)
 /* The wait limit runs on. It stands behind those that came later, so it may be told a little late. */
 void sched_move(struct sched *s, struct model *m, struct admit_item *item, int64_t since_us)
 {
-    boostq_push(&m->q, &item->queue, since_us);
+    model_push(m, &item->queue, loop_now_us(s->loop), since_us);
     sched_kick(s);
 }
 

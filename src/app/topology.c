@@ -540,12 +540,35 @@ static void topology_set_way(struct topology_route *r, const struct topology_way
     mem_free(r->upstream_value);
     r->upstream_value = topology_json_string(pods_name);
     r->timeout_us = server->timeout_us > 0 ? server->timeout_us : w->c->upstream_header_timeout_us;
+    model_set_pins(r->model, w->route->sticky_ttl_us, w->rules->max_sessions);
+    r->says_sticky = w->route->n_sources > 0 || w->route->sticky != ROUTE_STICKY_UNSET;
     topology_route_pods(w->t, r);
+}
+
+/* The router's rules as this route wants them. */
+static struct boostq_rules topology_way_rules(const struct topology_way *w)
+{
+    const struct route_spec *s = w->route;
+    struct boostq_rules rules = *w->rules;
+
+    rules.pinned = s->n_sources > 0;
+    if (rules.pinned || s->sticky == ROUTE_STICKY_PREFER || s->sticky == ROUTE_STICKY_WAIT)
+        rules.prefer_warm = true;
+    if (s->sticky == ROUTE_STICKY_OFF)
+        rules.prefer_warm = false;
+    if (s->sticky != ROUTE_STICKY_UNSET)
+        rules.sticky = s->sticky == ROUTE_STICKY_WAIT;
+    if (s->sticky == ROUTE_STICKY_WAIT) {
+        rules.sticky_wait_us = s->sticky_wait_us;
+        rules.fixed_wait = true;
+    }
+    return rules;
 }
 
 static struct topology_route *topology_put_way(struct topology_way *w)
 {
     struct topology_route *r = topology_way_in(w, w->table);
+    const struct boostq_rules rules = topology_way_rules(w);
 
     if (r != NULL) /* another rule of the route has it */
         return r;
@@ -553,9 +576,9 @@ static struct topology_route *topology_put_way(struct topology_way *w)
     if (r == NULL)
         r = topology_heir(w);
     if (r == NULL) {
-        r = topology_new_route(w->t, w->name, w->rules);
+        r = topology_new_route(w->t, w->name, &rules);
     } else {
-        boostq_set_rules(&r->model->q, w->rules);
+        boostq_set_rules(&r->model->q, &rules);
         topology_drop_upstream_series(w->t, r);
     }
     topology_set_way(r, w);
@@ -566,7 +589,7 @@ static struct topology_route *topology_put_way(struct topology_way *w)
 static void topology_put_rule(struct topology_way *w, struct route_name *n,
                               const struct route_rule_spec *spec)
 {
-    const size_t rule = route_name_add_rule(n, spec, (size_t)(w->route - w->c->routes));
+    const size_t rule = route_name_add_rule(n, w->route, spec);
 
     for (size_t i = 0; i < spec->n_targets; i++) {
         struct topology_route *r;
@@ -679,6 +702,7 @@ static void topology_drop_series(const struct topology *t, const struct topology
         METRIC_QUEUE_DEQUEUE,     METRIC_QUEUE_INFLIGHT, METRIC_QUEUE_BOOSTED,   METRIC_QUEUE_FORCED,
         METRIC_QUEUE_PROMOTED,    METRIC_QUEUE_TIMEOUTS, METRIC_QUEUE_OVERTAKES, METRIC_SESSIONS_TRACKED,
         METRIC_SESSIONS_EVICTED};
+    static const char *const sticky_results[] = {"new", "hit", "waited", "spill", "gone"};
     const struct slice model = slice_of(r->model_name);
 
     if (topology_shares_series(t, r))
@@ -687,6 +711,8 @@ static void topology_drop_series(const struct topology *t, const struct topology
         metrics_drop(per_model[i], &model);
     metrics_drop(METRIC_TTFT, (const struct slice[]){model, SLICE("false")});
     metrics_drop(METRIC_TTFT, (const struct slice[]){model, SLICE("true")});
+    for (size_t i = 0; i < ARRAY_LEN(sticky_results); i++)
+        metrics_drop(METRIC_SESSION_STICKY, (const struct slice[]){model, slice_of(sticky_results[i])});
     for (int reason = POD_NOT_USABLE; reason < POD_ROOM_KINDS; reason++)
         metrics_drop(METRIC_GATE_CLOSED,
                      (const struct slice[]){model, slice_of(pod_room_name((enum pod_room)reason))});
@@ -759,8 +785,8 @@ static void topology_drop_routes(struct topology *t)
     mem_free(gone);
 }
 
-struct topology_route *topology_decide(const struct topology *t, struct slice name,
-                                       const struct route_query *q, bool *known)
+struct topology_route *topology_decide(const struct topology *t, struct slice name, struct route_query *q,
+                                       bool *known)
 {
     struct route_name *n = route_find(&t->table, name);
     const struct route_target *target;

@@ -166,6 +166,7 @@ static struct text text_own(struct text t, const struct accesslog_entry *e)
         t = put_ms(t, e->ttft_us);
     }
     t = text_str(t, SLICE(" session="), e->session);
+    t = text_str(t, SLICE(" sticky="), slice_of(e->sticky));
     if (e->has_queue) {
         t = text_put(t, SLICE(" boosted="));
         t = text_put_bool(t, e->boosted);
@@ -284,6 +285,7 @@ static struct text json_own(struct text t, const struct accesslog_entry *e)
     if (e->ttft_us >= 0)
         t = json_ms(t, SLICE(",\"ttft_ms\":"), e->ttft_us);
     t = json_optional(t, SLICE(",\"session\":"), e->session);
+    t = json_optional(t, SLICE(",\"sticky\":"), slice_of(e->sticky));
     if (e->has_queue) {
         t = text_put(t, SLICE(",\"boosted\":"));
         t = text_put_bool(t, e->boosted);

@@ -86,7 +86,7 @@ static const struct session_entry *session_join(struct boostq *q, struct boostq_
     if (s == NULL) {
         s = session_new(q, &key);
         s->completed = tracked == NULL ? 0 : tracked->completed;
-        s->warm_pod_id = tracked == NULL ? 0 : tracked->pod_id;
+        s->warm_pod_id = q->rules.pinned ? item->pinned_pod_id : tracked == NULL ? 0 : tracked->pod_id;
     }
     s->n++;
     item->group = s;
@@ -354,7 +354,8 @@ void boostq_set_rules(struct boostq *q, const struct boostq_rules *rules)
 
 void boostq_bound_wait(struct boostq *q, int64_t worth_us)
 {
-    q->wait_us = worth_us < q->rules.sticky_wait_us ? worth_us : q->rules.sticky_wait_us;
+    q->wait_us =
+        worth_us < q->rules.sticky_wait_us && !q->rules.fixed_wait ? worth_us : q->rules.sticky_wait_us;
 }
 
 /* ---- arriving ---- */
@@ -378,6 +379,7 @@ void boostq_push(struct boostq *q, struct boostq_item *item, int64_t now_us)
     item->arrival = ++q->last_arrival;
     item->boosted = item->forced = false;
     item->overtaken = 0;
+    item->warm_pod_id = q->rules.pinned ? item->pinned_pod_id : 0;
     list_push_back(&q->arrivals, &item->by_arrival);
     q->n++;
     q->stats.enqueued++;

@@ -34,6 +34,9 @@ enum key {
     KEY_LORA,
     KEY_HEADER,
     KEY_URI,
+    KEY_SESSION_STICKY,
+    KEY_STICKY_TTL,
+    KEY_STICKY_MODE,
     KEY_COUNT
 };
 static const struct {
@@ -53,6 +56,9 @@ static const struct {
     [KEY_LORA] = {"lora", false, true, false, true},
     [KEY_HEADER] = {"header", false, false, true, false},
     [KEY_URI] = {"uri", false, false, true, false},
+    [KEY_SESSION_STICKY] = {"session_sticky", false, true, false, true},
+    [KEY_STICKY_TTL] = {"sticky_ttl", false, true, false, false},
+    [KEY_STICKY_MODE] = {"sticky_mode", false, true, false, false},
 };
 
 /* What an indented line, or the rest of a long one, belongs to. */
@@ -287,6 +293,28 @@ static void set_targets(struct ini *ini, struct route_rule_spec *r, struct slice
     config_routes_add_targets(r, value, here(ini), ini->report);
 }
 
+static void set_sticky_ttl(struct ini *ini, struct route_spec *s, struct slice value)
+{
+    if (!duration_parse(value, &s->sticky_ttl_us) || s->sticky_ttl_us <= 0)
+        INI_ERROR(ini, ini->line, "sticky_ttl = %.*s: expected a duration above 0 such as 3h",
+                  CONFIG_SHOWN(value));
+}
+
+static void set_sticky_mode(struct ini *ini, struct route_spec *s, struct slice value)
+{
+    if (slice_eq(value, SLICE("off")))
+        s->sticky = ROUTE_STICKY_OFF;
+    else if (slice_eq(value, SLICE("prefer")))
+        s->sticky = ROUTE_STICKY_PREFER;
+    else if (slice_starts(value, SLICE("wait:")) &&
+             duration_parse((struct slice){value.p + 5, value.n - 5}, &s->sticky_wait_us) &&
+             s->sticky_wait_us > 0)
+        s->sticky = ROUTE_STICKY_WAIT;
+    else
+        INI_ERROR(ini, ini->line, "sticky_mode = %.*s: expected off, prefer or wait:DURATION such as wait:5s",
+                  CONFIG_SHOWN(value));
+}
+
 static void set_route_key(struct ini *ini, enum key k, struct slice value)
 {
     struct route_spec *s = &ini->c->routes[ini->entry];
@@ -295,6 +323,12 @@ static void set_route_key(struct ini *ini, enum key k, struct slice value)
         set_targets(ini, config_routes_own_rule(s), value);
     } else if (k == KEY_LORA) {
         config_routes_add_adapters(s, value, here(ini), ini->report);
+    } else if (k == KEY_SESSION_STICKY) {
+        config_routes_add_sources(s, value, here(ini), ini->report);
+    } else if (k == KEY_STICKY_TTL) {
+        set_sticky_ttl(ini, s, value);
+    } else if (k == KEY_STICKY_MODE) {
+        set_sticky_mode(ini, s, value);
     } else {
         mem_free(s->model);
         s->model = mem_dup_slice(value);
@@ -440,10 +474,27 @@ static bool has_targets(const struct route_spec *s)
     return false;
 }
 
+static void close_sticky(struct ini *ini, struct route_spec *s)
+{
+    if ((ini->seen & 1U << KEY_SESSION_STICKY) != 0) {
+        if (s->n_sources == 0 && ini->report->n_fatal == ini->section_errors)
+            INI_ERROR(ini, ini->section_line,
+                      "[model-route %.80s]: session_sticky is empty; expected header:NAME, cookie:NAME or "
+                      "query:NAME",
+                      s->name);
+        if (s->sticky_ttl_us == 0)
+            s->sticky_ttl_us = ROUTE_STICKY_TTL_US;
+    } else if ((ini->seen & 1U << KEY_STICKY_TTL) != 0) {
+        INI_ERROR(ini, ini->section_line,
+                  "[model-route %.80s]: sticky_ttl is for session_sticky, which is not given", s->name);
+    }
+}
+
 static void close_route(struct ini *ini)
 {
-    const struct route_spec *s = &ini->c->routes[ini->entry];
+    struct route_spec *s = &ini->c->routes[ini->entry];
 
+    close_sticky(ini, s);
     if ((ini->seen & 1U << KEY_TARGET) != 0 && !has_targets(s))
         INI_ERROR(ini, ini->section_line,
                   "[model-route %.80s]: target is empty; expected NAME, NAME:WEIGHT, ...", s->name);

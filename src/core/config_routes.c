@@ -165,6 +165,39 @@ void config_routes_add_adapters(struct route_spec *s, struct slice list, struct 
     }
 }
 
+static bool parse_source(struct slice item, enum route_source_kind *kind, struct slice *name)
+{
+    struct slice word = slice_trim(slice_cut(&item, ':'));
+
+    *name = slice_trim(item);
+    for (*kind = ROUTE_HEADER; *kind <= ROUTE_QUERY; (*kind)++) {
+        if (slice_eq(word, slice_of(route_source_word(*kind))))
+            return name->n > 0;
+    }
+    return false;
+}
+
+void config_routes_add_sources(struct route_spec *s, struct slice list, struct config_place at,
+                               struct config_report *report)
+{
+    char place[CONFIG_PLACE_MAX];
+    enum route_source_kind kind;
+    struct slice item, name;
+
+    config_routes_place(at, place);
+    while (list.p != NULL) {
+        if (!next_name(&list, &item, place, report) || item.n == 0)
+            continue;
+        if (!parse_source(item, &kind, &name))
+            config_report_add(report, true,
+                              "%s: session_sticky: \"%.*s\": expected header:NAME, cookie:NAME or query:NAME",
+                              place, CONFIG_SHOWN(item));
+        else if (!route_spec_add_source(s, kind, name))
+            config_report_add(report, true, "%s: session_sticky: \"%.*s\" is one too many: at most %d", place,
+                              CONFIG_SHOWN(item), ROUTE_SOURCES_MAX);
+    }
+}
+
 /* ---- the quick form ---- */
 
 static struct slice trim_lines(struct slice s)
@@ -497,6 +530,21 @@ static void check_adapters_use(const struct config *c, const struct route_spec *
     }
 }
 
+static void check_sticky_use(const struct config *c, const struct route_spec *s, struct config_report *report)
+{
+    char place[CONFIG_PLACE_MAX];
+
+    if (c->enable_session_boost ||
+        (s->sticky != ROUTE_STICKY_WAIT && (s->sticky == ROUTE_STICKY_UNSET || s->n_sources > 0)))
+        return;
+    place_of(c->file, s->line, place);
+    config_report_add(
+        report, false,
+        "%s: [model-route %.80s]: sticky_mode has no effect here: without ENABLE_SESSION_BOOST nobody "
+        "waits, and sessions are known by session_sticky alone",
+        place, s->name);
+}
+
 void config_routes_check_use(const struct config *c, struct config_report *report)
 {
     char place[CONFIG_PLACE_MAX];
@@ -512,6 +560,7 @@ void config_routes_check_use(const struct config *c, struct config_report *repor
         check_rules_use(c, &c->routes[i], report);
         check_route_use(c, i, report);
         check_adapters_use(c, &c->routes[i], report);
+        check_sticky_use(c, &c->routes[i], report);
     }
 }
 

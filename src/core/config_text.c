@@ -141,12 +141,32 @@ static bool print_adapters(const struct route_spec *s, const char *prefix, struc
     return s->n_adapters == 0 || buf_append(out, "\n", 1);
 }
 
+static bool print_sticky(const struct route_spec *s, const char *prefix, struct buf *out)
+{
+    char text[DURATION_TEXT_MAX];
+    size_t n = duration_format(s->sticky_ttl_us, text);
+
+    for (size_t i = 0; i < s->n_sources; i++) {
+        if (!buf_printf(out, "%s%s", i > 0 ? ", " : prefix, i > 0 ? "" : "session_sticky = ") ||
+            !buf_printf(out, "%s:%s", route_source_word(s->sources[i].kind), s->sources[i].name))
+            return false;
+    }
+    if (s->n_sources > 0 && !buf_printf(out, "\n%ssticky_ttl = %.*s\n", prefix, (int)n, text))
+        return false;
+    if (s->sticky == ROUTE_STICKY_UNSET)
+        return true;
+    n = duration_format(s->sticky_wait_us, text);
+    if (s->sticky == ROUTE_STICKY_WAIT)
+        return buf_printf(out, "%ssticky_mode = wait:%.*s\n", prefix, (int)n, text);
+    return buf_printf(out, "%ssticky_mode = %s\n", prefix, s->sticky == ROUTE_STICKY_OFF ? "off" : "prefer");
+}
+
 static bool print_route(const struct route_spec *s, const char *prefix, struct buf *out)
 {
     const struct route_rule_spec *own = s->n_rules > 0 ? &s->rules[s->n_rules - 1] : NULL;
 
     if (!buf_printf(out, "\n%s[model-route %s]\n%smodel = %s\n", prefix, s->name, prefix, s->model) ||
-        !print_adapters(s, prefix, out))
+        !print_adapters(s, prefix, out) || !print_sticky(s, prefix, out))
         return false;
     if (own != NULL && own->name == NULL && !print_targets(own, prefix, out))
         return false;
@@ -266,6 +286,13 @@ bool config_text_example(struct buf *out)
         "target = chat\n"
         "; Adapters that its pods serve: each is a public name, too, and goes to the pods under it.\n"
         ";lora = support-lora, sales-lora\n"
+        "; Sessions that stay with their pod, with or without session boost: the first of these with a "
+        "value.\n"
+        ";session_sticky = header:X-Session-ID, cookie:sid, query:session\n"
+        ";sticky_ttl = 3h\n"
+        "; When that pod is full: prefer takes another one, wait:5s waits up to 5 s for it (with session "
+        "boost).\n"
+        ";sticky_mode = prefer\n"
         "\n"
         "; Pods behind a DNS name, such as a headless Kubernetes Service: every address is a pod, and the "
         "name is looked up\n"
@@ -390,6 +417,13 @@ bool config_text_options_doc(struct buf *out)
         "weight; "
         "for requests that no rule takes; required in a route without rules |\n"
         "| | `lora` | - | list of adapters: public names, too, passed on as they are |\n"
+        "| | `session_sticky` | - | list of `header:NAME`, `cookie:NAME`, `query:NAME`: the first with a "
+        "value is the "
+        "session, which stays with its pod, with session boost or without |\n"
+        "| | `sticky_ttl` | `3h` | how long a session without requests is remembered |\n"
+        "| | `sticky_mode` | - | `prefer`: another pod when the session's own is full; `wait:DURATION`: "
+        "waits up to that "
+        "long for it, as others pass; `off`; without it `SESSION_STICKY` and `SESSION_STICKY_WAIT` hold |\n"
         "| `[model-route NAME/rule RULE]` | `header` | - | `HEADER MATCH`; may be given several times; a "
         "missing "
         "header counts as empty |\n"

@@ -33,6 +33,7 @@ void model_free(struct model *m)
 {
     for (size_t i = 0; i < m->n_targets; i++)
         target_free(m, m->targets[i]);
+    model_set_pins(m, 0, 0);
     boostq_free(&m->q);
     mem_free(m->targets);
     mem_free(m->name);
@@ -140,15 +141,63 @@ void model_inherit(struct model *m, const struct model *ended)
         m->closed_us[reason] += ended->closed_us[reason];
 }
 
-bool model_knows(const struct model *m, struct slice session, int64_t *at_us)
+void model_set_pins(struct model *m, int64_t ttl_us, size_t max_sessions)
+{
+    m->pin_ttl_us = ttl_us;
+    if (ttl_us > 0 && m->pins != NULL) {
+        session_lru_resize(m->pins, max_sessions);
+    } else if (ttl_us > 0) {
+        m->pins = mem_alloc(sizeof(*m->pins));
+        session_lru_init(m->pins, max_sessions);
+    } else if (m->pins != NULL) {
+        session_lru_free(m->pins);
+        mem_free(m->pins);
+        m->pins = NULL;
+    }
+}
+
+void model_pin(struct model *m, struct slice session, uint64_t pod_id, int64_t now_us)
+{
+    struct session_key key;
+
+    if (m->pins == NULL || session.n == 0)
+        return;
+    session_lru_key(&key, session);
+    (void)session_lru_mark(m->pins, &key, pod_id, now_us);
+}
+
+/* NULL: not known, or too old. */
+static const struct session_entry *find_pin(const struct model *m, struct slice session, int64_t now_us)
 {
     const struct session_entry *e;
     struct session_key key;
 
-    if (!m->q.rules.prefer_warm || m->q.tracker.n == 0)
-        return false;
     session_lru_key(&key, session);
-    e = session_lru_find(&m->q.tracker, &key);
+    e = session_lru_find(m->pins, &key);
+    return e != NULL && now_us - e->completed_us < m->pin_ttl_us ? e : NULL;
+}
+
+void model_push(struct model *m, struct boostq_item *item, int64_t now_us, int64_t since_us)
+{
+    if (m->pins != NULL) {
+        const struct session_entry *e = item->session.n > 0 ? find_pin(m, item->session, now_us) : NULL;
+
+        item->pinned_pod_id = e != NULL ? e->pod_id : 0;
+    }
+    boostq_push(&m->q, item, since_us);
+}
+
+bool model_knows(const struct model *m, struct slice session, int64_t now_us, int64_t *at_us)
+{
+    const struct session_entry *e = NULL;
+    struct session_key key;
+
+    if (m->pins != NULL) {
+        e = find_pin(m, session, now_us);
+    } else if (m->q.rules.prefer_warm && m->q.tracker.n > 0) {
+        session_lru_key(&key, session);
+        e = session_lru_find(&m->q.tracker, &key);
+    }
     if (e != NULL)
         *at_us = e->completed_us;
     return e != NULL;

@@ -27,6 +27,22 @@ bool route_spec_add_adapter(struct route_spec *s, struct slice name)
     return true;
 }
 
+bool route_spec_add_source(struct route_spec *s, enum route_source_kind kind, struct slice name)
+{
+    if (s->n_sources == ROUTE_SOURCES_MAX)
+        return false;
+    s->sources = mem_array(s->sources, s->n_sources + 1, sizeof(*s->sources));
+    s->sources[s->n_sources++] = (struct route_source){kind, mem_dup_slice(name)};
+    return true;
+}
+
+const char *route_source_word(enum route_source_kind kind)
+{
+    static const char *const words[] = {"header", "cookie", "query"};
+
+    return words[kind];
+}
+
 struct route_header *route_rule_add_header(struct route_rule_spec *r, struct slice name)
 {
     if (r->n_headers == ROUTE_HEADERS_MAX)
@@ -107,6 +123,9 @@ void route_spec_free(struct route_spec *s)
         rule_spec_free(&s->rules[i]);
     for (size_t i = 0; i < s->n_adapters; i++)
         mem_free(s->adapters[i]);
+    for (size_t i = 0; i < s->n_sources; i++)
+        mem_free(s->sources[i].name);
+    mem_free(s->sources);
     mem_free(s->rules);
     mem_free(s->adapters);
     mem_free(s->name);
@@ -122,7 +141,7 @@ struct route_rule {
     size_t n_headers;
     bool never;     /* a pattern cannot be read */
     bool no_target; /* its weights are not well-formed */
-    size_t route;
+    const struct route_spec *route;
     struct route_target *targets;
     size_t n_targets;
 };
@@ -204,7 +223,8 @@ static struct pattern *compile(struct route_rule *r, const struct route_match *m
     return p;
 }
 
-size_t route_name_add_rule(struct route_name *n, const struct route_rule_spec *spec, size_t route)
+size_t route_name_add_rule(struct route_name *n, const struct route_spec *route,
+                           const struct route_rule_spec *spec)
 {
     struct route_rule *r;
 
@@ -260,7 +280,7 @@ static void keep_credits(struct route_name *n, const struct route_name *before)
 
 static bool is_open(const struct route_rule *r)
 {
-    return route_rule_is_open(r->spec) && !r->no_target;
+    return route_rule_is_open(r->spec) && !r->no_target && r->route->n_sources == 0;
 }
 
 void route_table_finish(struct route_table *t, const struct route_table *before)
@@ -313,7 +333,7 @@ static bool rule_matches(const struct route_rule *r, const struct route_name *n,
 /* The first rule that matches and has targets. */
 static struct route_rule *find_rule(struct route_name *n, const struct route_query *q)
 {
-    size_t passed_over = SIZE_MAX;
+    const struct route_spec *passed_over = NULL;
 
     for (size_t i = 0; i < n->n_rules; i++) {
         struct route_rule *r = &n->rules[i];
@@ -325,6 +345,44 @@ static struct route_rule *find_rule(struct route_name *n, const struct route_que
         passed_over = r->route;
     }
     return NULL;
+}
+
+/* ---- which session ---- */
+
+/* The value behind NAME= among pieces that `sep` parts. */
+static struct slice find_piece(struct slice pieces, char sep, struct slice name)
+{
+    while (pieces.p != NULL) {
+        struct slice value = slice_trim(slice_cut(&pieces, sep));
+
+        if (slice_eq(slice_cut(&value, '='), name))
+            return slice_trim(value);
+    }
+    return (struct slice){NULL, 0};
+}
+
+static struct slice read_source(const struct route_source *source, const struct route_query *q)
+{
+    const struct slice name = slice_of(source->name);
+
+    switch (source->kind) {
+    case ROUTE_COOKIE:
+        return find_piece(headers_field(q->fields, SLICE("cookie")), ';', name);
+    case ROUTE_QUERY:
+        return find_piece(q->query, '&', name);
+    case ROUTE_HEADER:
+        break;
+    }
+    return headers_field(q->fields, name);
+}
+
+static struct slice find_session(const struct route_spec *s, const struct route_query *q)
+{
+    struct slice session = {NULL, 0};
+
+    for (size_t i = 0; i < s->n_sources && session.n == 0; i++)
+        session = read_source(&s->sources[i], q);
+    return session;
 }
 
 /* ---- which target ---- */
@@ -344,7 +402,8 @@ static struct route_target *find_known(const struct route_rule *r, const struct 
     for (size_t i = 0; i < r->n_targets; i++) {
         int64_t at_us;
 
-        if (!model_knows(r->targets[i].model, q->session, &at_us) || !may_go(&r->targets[i], q, now_us))
+        if (!model_knows(r->targets[i].model, q->session, now_us, &at_us) ||
+            !may_go(&r->targets[i], q, now_us))
             continue;
         if (best == NULL || at_us > best_us) {
             best = &r->targets[i];
@@ -384,13 +443,15 @@ static struct route_target *any_usable(const struct route_rule *r)
     return &r->targets[0];
 }
 
-struct route_target *route_decide(struct route_name *n, const struct route_query *q, int64_t now_us)
+struct route_target *route_decide(struct route_name *n, struct route_query *q, int64_t now_us)
 {
     struct route_rule *r = find_rule(n, q);
     struct route_target *t = NULL;
 
     if (r == NULL)
         return NULL;
+    if (r->route->n_sources > 0)
+        q->session = find_session(r->route, q);
     if (r->n_targets == 1)
         return &r->targets[0];
     if (q->session.n > 0)

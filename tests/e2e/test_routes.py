@@ -162,6 +162,13 @@ def test_adapters_keep_their_name(two):
     assert [m["id"] for m in router.get("/v1/models").json()["data"]] == ["lora-A", "m", "org/lora-B"]
 
 
+def test_models_before_adapters(two):
+    big, small, run = two
+    router = run("[model-route m]\ntarget = big\nlora = n\n[model-route n]\ntarget = small\n")
+    assert router.chat(model="n").status == 200 and sent(big, small) == (0, 1)
+    assert router.stderr.find(r'adapter ."n." gets no request')
+
+
 def test_target_without_pods_falls_to_the_next(start):
     live = start.pod(script=ok)
     router = start.router(ini="""

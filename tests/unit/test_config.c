@@ -354,6 +354,24 @@ static void test_routes_of_no_use(void **state)
     fixture_free(&f);
 }
 
+static void test_sticky_without_a_queue(void **state)
+{
+    static const char ini[] =
+        "[model-server s]\npods = h:1\n[model-route a]\ntarget = s\nsticky_mode = prefer\n"
+        "[model-route b]\ntarget = s\nsession_sticky = query:s\nsticky_mode = prefer\n"
+        "[model-route c]\ntarget = s\nsession_sticky = query:s\nsticky_mode = wait:1s\n";
+    struct fixture f = fixture_load(ini, NULL, NULL),
+                   on = fixture_load(ini, LIST("--enable-session-boost"), NULL);
+
+    (void)state;
+    fixture_expect(&f, false, ":3: [model-route a]: sticky_mode has no effect here");
+    fixture_expect(&f, false, ":10: [model-route c]: sticky_mode has no effect here");
+    fixture_expect_count(&f, 0, 2);
+    fixture_expect_count(&on, 0, 0);
+    fixture_free(&f);
+    fixture_free(&on);
+}
+
 static void test_no_file(void **state)
 {
     struct fixture missing = fixture_load(NULL, LIST("--config=/nonexistent/r.ini"), NULL);
@@ -426,6 +444,7 @@ int main(void)
         cmocka_unit_test(test_bad_backends),
         cmocka_unit_test(test_backends_and_ini_of_one_model),
         cmocka_unit_test(test_routes_of_no_use),
+        cmocka_unit_test(test_sticky_without_a_queue),
         cmocka_unit_test(test_no_file),
         cmocka_unit_test(test_reload_keeps_what_needs_a_restart),
         cmocka_unit_test(test_report_is_bounded_and_plain),

@@ -398,6 +398,17 @@ static void test_rules(void **state)
          "f:9: \"uri\" is given twice in [model-route .../rule"},
         {"[model-route r/rule x]\ntarget = s\nlora = a\n",
          "f:8: unknown key \"lora\" in [model-route .../rule"},
+        {"target = s\nsession_sticky =\n", "f:5: [model-route r]: session_sticky is empty"},
+        {"target = s\nsession_sticky = header:a, jwt:sub\n",
+         "f:7: session_sticky: \"jwt:sub\": expected header:NAME, cookie"},
+        {"target = s\nsession_sticky = cookie:\n", "f:7: session_sticky: \"cookie:\": expected header:NAME"},
+        {"target = s\nsticky_ttl = 3h\n",
+         "f:5: [model-route r]: sticky_ttl is for session_sticky, which is not given"},
+        {"target = s\nsession_sticky = query:a\nsticky_ttl = 0s\n",
+         "f:8: sticky_ttl = 0s: expected a duration above 0"},
+        {"target = s\nsticky_mode = wait\n",
+         "f:7: sticky_mode = wait: expected off, prefer or wait:DURATION"},
+        {"target = s\nsticky_mode = wait:0s\n", "f:7: sticky_mode = wait:0s: expected off"},
         {"target = s\nheader = a exact:b\n", "f:7: unknown key \"header\" in [model-route]"},
     };
 
@@ -411,6 +422,27 @@ static void test_rules(void **state)
         (void)snprintf(many + strlen(many), sizeof(many) - strlen(many), "header = h%zu exact:\n", i);
     (void)snprintf(text, sizeof(text), "%s[model-route r/rule x]\ntarget = s\n%s", before, many);
     refuse(text, "f:24: too many headers: at most 16 in a rule");
+}
+
+static void test_sticky(void **state)
+{
+    struct fixture f =
+        parse("[model-server s]\npods = a:1\n[model-route r]\ntarget = s\nsession_sticky = header:X-A, "
+              "cookie:sid,\n"
+              " query:q\nsticky_mode = wait:1m30s\n[model-route q]\ntarget = s\nsession_sticky = query:a b\n"
+              "sticky_ttl = 90s\n");
+
+    (void)state;
+    fixture_expect_count(&f, 0, 0);
+    assert_int_equal(f.c->routes[0].n_sources, 3);
+    assert_int_equal(f.c->routes[0].sources[1].kind, ROUTE_COOKIE);
+    assert_string_equal(f.c->routes[0].sources[2].name, "q");
+    assert_int_equal(f.c->routes[0].sticky_ttl_us, 3 * 3600 * US_PER_S);
+    assert_int_equal(f.c->routes[0].sticky, ROUTE_STICKY_WAIT);
+    assert_int_equal(f.c->routes[0].sticky_wait_us, 90 * US_PER_S);
+    assert_int_equal(f.c->routes[1].sticky_ttl_us, 90 * US_PER_S);
+    assert_int_equal(f.c->routes[1].sticky, ROUTE_STICKY_UNSET);
+    fixture_free(&f);
 }
 
 static void test_many_rules(void **state)
@@ -495,6 +527,7 @@ int main(void)
         cmocka_unit_test(test_routes),
         cmocka_unit_test(test_whole_route),
         cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_sticky),
         cmocka_unit_test(test_many_rules),
         cmocka_unit_test(test_all_problems_are_listed),
         cmocka_unit_test(test_limits),

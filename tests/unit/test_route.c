@@ -85,7 +85,7 @@ static void put(struct fixture *f, struct route_table *t, const char *name, size
         return;
     for (size_t i = 0; i < f->specs[spec].n_rules; i++) {
         const struct route_rule_spec *r = &f->specs[spec].rules[i];
-        const size_t at = route_name_add_rule(n, r, spec);
+        const size_t at = route_name_add_rule(n, &f->specs[spec], r);
 
         for (size_t k = 0; k < r->n_targets; k++) {
             struct model *m = f->models[r->targets[k].server[0] - '0'];
@@ -347,7 +347,7 @@ static void test_avoid(void **state)
 static void test_sessions_stay_with_their_target(void **state)
 {
     struct fixture *f = setup();
-    const struct route_query known = {.session = SLICE("s")}, other = {.session = SLICE("t")};
+    struct route_query known = {.session = SLICE("s")}, other = {.session = SLICE("t")};
     int counts[2] = {0};
 
     (void)state;
@@ -364,6 +364,65 @@ static void test_sessions_stay_with_their_target(void **state)
     assert_int_equal(ask(f, "m", known), 0); /* the later one */
     set_away(f, 0, true);
     assert_int_equal(ask(f, "m", known), 1);
+    teardown(f);
+}
+
+/* The session that the route's sources find in a request. */
+static void expect_session(const struct fixture *f, const char *fields, const char *query,
+                           const char *session)
+{
+    struct route_query q = {.fields = slice_of(fields), .query = slice_of(query), .session = SLICE("header")};
+
+    assert_non_null(route_decide(route_find(&f->t, SLICE("m")), &q, 0));
+    if (!slice_eq(q.session, slice_of(session)))
+        fail_msg("%s and ?%s: \"%.*s\"; expected \"%s\"", fields, query, SLICE_ARG(q.session), session);
+}
+
+static void test_sources(void **state)
+{
+    struct fixture *f = setup();
+
+    (void)state;
+    route(f, "m");
+    (void)rule_to(f, 0);
+    assert_true(route_spec_add_source(&f->specs[0], ROUTE_HEADER, SLICE("x-session")));
+    assert_true(route_spec_add_source(&f->specs[0], ROUTE_COOKIE, SLICE("sid")));
+    assert_true(route_spec_add_source(&f->specs[0], ROUTE_QUERY, SLICE("session")));
+    build(f);
+    assert_null(route_find(&f->t, SLICE("m"))->only);
+    expect_session(f, "X-Session: a \r\nCookie: sid=b\r\n\r\n", "session=c", "a");
+    expect_session(f, "X-Session: \r\nCookie: sid=b\r\n\r\n", "session=c", "b"); /* the first with a value */
+    expect_session(f, "Cookie: x=1;  sid= b ; sid=d\r\n\r\n", "", "b");
+    expect_session(f, "Cookie: SID=1; sidd=2; xsid=3; a=sid=4\r\n\r\n", "session=c", "c");
+    expect_session(f, "Cookie: sid\r\n\r\n", "a=session=x&session=c&session=d", "c");
+    expect_session(f, "Cookie: sid=\r\n\r\n", "session=", "");
+    expect_session(f, "\r\n", NULL, "");
+    for (size_t i = 3; i < ROUTE_SOURCES_MAX; i++)
+        assert_true(route_spec_add_source(&f->specs[0], ROUTE_QUERY, SLICE("q")));
+    assert_false(route_spec_add_source(&f->specs[0], ROUTE_QUERY, SLICE("q")));
+    teardown(f);
+}
+
+static void test_pins_choose_the_target_and_end(void **state)
+{
+    struct fixture *f = setup();
+    struct route_query q = {.fields = SLICE("X: s\r\n\r\n")};
+    int counts[2] = {0};
+
+    (void)state;
+    route(f, "m");
+    (void)rule(f, (const int64_t[]){70, 30}, 2);
+    assert_true(route_spec_add_source(&f->specs[0], ROUTE_HEADER, SLICE("x")));
+    for (size_t i = 0; i < MODELS; i++)
+        model_set_pins(f->models[i], 100, 10);
+    build(f);
+    model_pin(f->models[1], SLICE("s"), f->pods[1]->id, -50);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(ask(f, "m", q), 1);
+    model_pin(f->models[1], SLICE("s"), f->pods[1]->id, -100);
+    for (int i = 0; i < 10; i++)
+        counts[ask(f, "m", q)]++;
+    assert_int_equal(counts[0], 7);
     teardown(f);
 }
 
@@ -420,6 +479,8 @@ int main(void)
         cmocka_unit_test(test_target_without_pods),
         cmocka_unit_test(test_avoid),
         cmocka_unit_test(test_sessions_stay_with_their_target),
+        cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_pins_choose_the_target_and_end),
         cmocka_unit_test(test_new_table_goes_on_where_the_old_one_was),
         cmocka_unit_test(test_limits),
     };
