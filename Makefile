@@ -63,7 +63,7 @@ router := $(BUILD)/kthena-router
 sim    := $(BUILD)/vllm-sim
 torture := $(BUILD)/torture
 
-.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-profile bench-ttft test e2e-openai e2e-vllm check torture mutants soak-streams lint generated generate demo fuzz fuzz-run format install clean help \
+.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-profile bench-ttft test e2e-openai e2e-vllm check torture mutants soak-streams lint generated generate rules chart deploy-check generate-deploy demo fuzz fuzz-run format install clean help \
         deps deps-demo deps-test FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -79,6 +79,7 @@ help:
 	@echo 'make e2e-openai  the official OpenAI client through the router; "make e2e-vllm": with two real vLLM engines'
 	@echo 'make check       test + lint + generated files; "make generate" renews those'
 	@echo 'make torture N=20000 SEED=   random faults of clients, pods and the world; what each must see is checked'
+	@echo 'make deploy-check  the Helm chart for a matrix of values (helm built with Go if there is none), the alert rules'
 	@echo 'make mutants     breaks one rule at a time and demands that a test notices'
 	@echo 'make soak-streams S=60   2,000 event streams for S seconds, each byte checked'
 	@echo 'make fuzz S=60   each fuzzer for S seconds (clang)'
@@ -223,8 +224,8 @@ e2e-vllm: all | deps-test
 	$(Q)$(test_env) $(BUILD)/venv-vllm/bin/python tests/vllm/run.py $(BUILD)/vllm $(CHECKS)
 
 # The tests come last: their closing line is the last one.
-# Instructions are counted with one compiler only.
-check: lint generated $(if $(is_clang),,bench-gates)
+# Instructions are counted, and deploy/ is looked at, with one compiler only.
+check: lint generated $(if $(is_clang),,bench-gates rules chart)
 	$(Q)$(MAKE) --no-print-directory test
 
 lint: | deps-test
@@ -232,6 +233,7 @@ lint: | deps-test
 	$(PYTHON) -B tests/lint/layers $(BUILD)/obj $(router_objs) || status=1; \
 	$(PYTHON) -B tests/lint/banned || status=1; \
 	$(PYTHON) -B tests/lint/docs || status=1; \
+	$(PYTHON) -B tests/lint/deploy || status=1; \
 	tests/lint/format $(c_files) || status=1; \
 	exit $$status
 lint: $(router_objs)
@@ -240,6 +242,31 @@ lint: $(router_objs)
 N ?= 20000
 torture: $(router) $(torture)
 	$(Q)$(torture) --router $(router) --requests $(N) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# ---- what lies in deploy/ ----
+
+tools = $(abspath build/tools)
+
+# Prometheus's own checker on the alert rules: are they well-formed, do they fire when they should, and only then?
+rules:
+	$(Q)promtool=$$(tests/deploy/tool promtool $(tools)) || { echo 'ALERT RULES NOT CHECKED: no promtool' >&2; exit 0; }; \
+	$$promtool check rules deploy/helm/kthena-router/files/alerts.yaml >/dev/null && \
+	$$promtool test rules tests/deploy/alerts.test.yaml | grep -v '^$$'
+
+chart_tests = HELM=$$helm $(test_env) $(PYTHON) -m pytest -q -p no:cacheprovider tests/deploy
+
+# With a helm that is there; "make deploy-check" builds one.
+chart: $(router) | deps-test
+	$(Q)helm=$$(tests/deploy/tool helm $(tools)) || { echo 'CHART NOT RENDERED: no helm here ("make deploy-check" builds one with Go)' >&2; exit 0; }; \
+	$(chart_tests)
+
+deploy-check: $(router) rules | deps-test
+	$(Q)helm=$$(tests/deploy/tool helm $(tools) build) || { echo 'CHART NOT RENDERED: neither helm nor Go on this machine' >&2; exit 1; }; \
+	$(chart_tests)
+
+generate-deploy:
+	$(Q)helm=$$(tests/deploy/tool helm $(tools) build) && deploy/helm/plain $$helm >$(tools)/kubernetes.yaml && \
+	mv $(tools)/kubernetes.yaml deploy/kubernetes.yaml
 
 # Breaks one rule at a time in a copy of the tree; each break has to be caught by a test. Takes minutes.
 mutants: | deps-test

@@ -9,7 +9,7 @@ packages='gcc libc6-dev make pkgconf|pkg-config libevent-dev libssl-dev libcurl4
 case "${1:-build}" in
 build) ;;
 demo) packages="$packages python3" ;;
-test) packages="$packages python3 libcmocka-dev python3-pytest curl openssl clang-format-14|clang-format apache2-utils wrk valgrind strace kubernetes-client|kubectl" ;;
+test) packages="$packages python3 libcmocka-dev python3-pytest python3-yaml curl openssl clang-format-14|clang-format apache2-utils wrk valgrind strace kubernetes-client|kubectl" ;;
 *) echo "usage: $0 build|demo|test [clang]" >&2; exit 2 ;;
 esac
 case "${2:-}" in
