@@ -25,7 +25,7 @@ struct accesslog_entry {
                          head; response: head to end */
     int64_t queue_us; /* -1 = was not queued */
     int64_t ttft_us;  /* receipt to first body byte of the answer; -1 = none */
-    struct slice session;
+    struct slice session, user;
     const char *sticky; /* "new", "hit", "waited", "spill", "gone" or NULL */
     bool has_queue;     /* boosted and overtaken are meaningful */
     bool boosted;

@@ -18,18 +18,24 @@
  * oldest of those, each time a boosted request that arrived after it is admitted from any lane. Forced
  * requests overtake and are overtaken by nobody.
  *
+ * With user fairness (rules.fair) nothing is boosted, and fairq ranks what is not forced. A request is
+ * overtaken, while it is the oldest, each time one that arrived after it is admitted.
+ *
  * All operations are O(log n), but for a lane that closes (O(its length)), the lanes of a queue (one for each
  * pod, looked at one by one) and boostq_take, which may also look at up to max_overtakes neighbours. */
 #ifndef BOOSTQ_H
 #define BOOSTQ_H
 
+#include "fairq.h"
 #include "heap.h"
 #include "htab.h"
 #include "list.h"
 #include "session_lru.h"
 
 struct boostq_rules {
-    bool boost;       /* false: plain arrival order, nothing is tracked (no strategy is on) */
+    bool boost; /* false: plain arrival order, nothing is tracked (no strategy is on) */
+    bool fair;  /* and not boost: users in the order of fairq */
+    struct fairq_rules fairness;
     bool sticky;      /* SESSION_STICKY=prefer and SESSION_STICKY_WAIT > 0: pod lanes are used */
     bool prefer_warm; /* SESSION_STICKY=prefer, whatever the wait: pick takes the warm pod when it has room */
     int64_t
@@ -69,6 +75,7 @@ struct boostq_item {
     unsigned diff;            /* see boostq.c */
     struct boostq_session *group;
     struct heap_node by_forced;
+    struct fairq_item fair; /* its user and tokens are set by the caller when rules.fair */
 };
 
 struct boostq_lane {
@@ -92,6 +99,7 @@ void boostq_stats_add(struct boostq_stats *to, const struct boostq_stats *more);
 
 struct boostq {
     struct boostq_rules rules;
+    struct fairq *fair; /* NULL: off */
     struct session_lru tracker;
     struct boostq_lane shared;
     struct list lanes;        /* pod lanes */
@@ -114,7 +122,9 @@ struct boostq {
 void boostq_init(struct boostq *q, const struct boostq_rules *rules);
 /* The queue must be empty of items. */
 void boostq_free(struct boostq *q);
-/* Changed rules (reload) apply to who waits already; boost itself needs a restart and is left as it is. */
+/* Changed rules (reload) apply to who waits already; the strategy itself needs a restart and is left as it
+ * is.
+ */
 void boostq_set_rules(struct boostq *q, const struct boostq_rules *rules);
 
 /* Bounds the wait in pod lanes by what a warm prefix is worth; INT64_MAX = sticky_wait_us alone, as at first.

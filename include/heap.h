@@ -1,6 +1,7 @@
 /* heap: an intrusive binary min-heap. The 64-bit key stands beside the pointer in one array, so that sifting
  * does not touch the nodes; a node knows its place, so that it can be removed or re-keyed in O(log n).
- * Keys need not be unique; equal keys come out in no particular order. Nodes belong to the caller. */
+ * Keys need not be unique; equal keys come out in no particular order, unless the caller has one. Nodes
+ * belong to the caller. */
 #ifndef HEAP_H
 #define HEAP_H
 
@@ -18,6 +19,8 @@ struct heap_entry {
 struct heap {
     struct heap_entry *entries; /* entries[0] is unused */
     size_t n, cap;              /* n <= UINT32_MAX */
+    /* The order of equal keys, strict; NULL: none. When it changes for a node, heap_rekey it. */
+    bool (*before_when_equal)(const struct heap_node *a, const struct heap_node *b);
 };
 
 /* A zeroed struct heap is an empty heap. Frees the array, not the nodes. */

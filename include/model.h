@@ -38,6 +38,8 @@ void model_free(struct model *m);
 
 /* What the target can take now: POD_NOT_USABLE, or the pod's own room. */
 enum pod_room model_target_room(const struct model_target *t, const struct pod_rules *rules, int64_t now_us);
+/* What the model itself allows, whatever its pods do: POD_ROOM, or a limit of user fairness. */
+enum pod_room model_gate(const struct model *m, int64_t now_us);
 /* The pods of the model from now on, each at most once. Targets that stay keep their lane and turn; a dropped
  * one empties its lane into the shared one. Calls model_refresh. */
 void model_set_pods(struct model *m, struct pod *const *pods, size_t n, int64_t now_us);

@@ -24,7 +24,17 @@ struct pod_rules {
 
 /* Why a pod cannot take a request now. The names are the label values of the gate-closed metric
  * (pod_room_name). */
-enum pod_room { POD_ROOM, POD_NOT_USABLE, POD_FULL, POD_GRACE, POD_BACKPRESSURE, POD_ROOM_KINDS };
+enum pod_room {
+    POD_ROOM,
+    POD_NOT_USABLE,
+    POD_FULL,
+    POD_GRACE,
+    POD_BACKPRESSURE,
+    POD_ROOM_OF_PODS, /* from here on: not the pods, the model's own limits (model_gate) */
+    POD_MAX_CONCURRENT = POD_ROOM_OF_PODS,
+    POD_MAX_QPS,
+    POD_ROOM_KINDS
+};
 
 struct upstream;
 

@@ -60,6 +60,10 @@ struct request {
     bool head_only;     /* HEAD */
     unsigned minor;
 
+    struct slice user; /* with user fairness; empty: anonymous */
+    char *body_user;   /* holds it when it came in the body, else NULL */
+
+    struct fairq_run run; /* with user fairness, while it has a slot */
     /* Its rank when it left the queue. */
     bool boosted;
     unsigned overtaken;

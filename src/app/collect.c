@@ -20,8 +20,8 @@ struct collect_sum {
     unsigned page; /* each way counts once on a page */
     int64_t now_us;
     struct boostq_stats stats;
-    size_t waiting, in_flight, tracked;
-    uint64_t evictions;
+    size_t waiting, in_flight, tracked, users;
+    uint64_t evictions, users_evicted, rank_changes;
     int64_t closed_us[POD_ROOM_KINDS];
 };
 
@@ -39,34 +39,69 @@ static void collect_way(void *to, void *arg)
     sum->in_flight += r->in_flight;
     sum->tracked += m->q.tracker.n;
     sum->evictions += m->q.tracker.evictions;
+    if (m->q.fair != NULL) {
+        sum->users += m->q.fair->n_users;
+        sum->users_evicted += m->q.fair->evictions;
+        sum->rank_changes += m->q.fair->rank_changes;
+    }
     for (int reason = POD_NOT_USABLE; reason < POD_ROOM_KINDS; reason++)
         sum->closed_us[reason] += m->closed_us[reason];
     if (m->closed_reason != POD_ROOM)
         sum->closed_us[m->closed_reason] += sum->now_us - m->closed_since_us;
 }
 
-static void collect_queue(const struct route_name *n, unsigned page, int64_t now_us)
+static void collect_gate(enum metric m, struct slice name, const struct collect_sum *sum, int kinds)
 {
-    struct collect_sum sum = {.page = page, .now_us = now_us};
-    const struct slice name = slice_of(n->text);
-
-    route_name_each(n, collect_way, &sum);
-    collect_set(METRIC_QUEUE_SIZE, name, (double)sum.waiting);
-    collect_set(METRIC_QUEUE_CANCELLED, name, (double)sum.stats.abandoned);
-    collect_set(METRIC_QUEUE_DEQUEUE, name, (double)sum.stats.dequeued);
-    collect_set(METRIC_QUEUE_INFLIGHT, name, (double)sum.in_flight);
-    collect_set(METRIC_QUEUE_BOOSTED, name, (double)sum.stats.dequeued_boosted);
-    collect_set(METRIC_QUEUE_FORCED, name, (double)sum.stats.dequeued_forced);
-    collect_set(METRIC_QUEUE_PROMOTED, name, (double)sum.stats.promoted);
-    collect_set(METRIC_QUEUE_TIMEOUTS, name, (double)sum.stats.expired);
-    collect_set(METRIC_SESSIONS_TRACKED, name, (double)sum.tracked);
-    collect_set(METRIC_SESSIONS_EVICTED, name, (double)sum.evictions);
-    for (int reason = POD_NOT_USABLE; reason < POD_ROOM_KINDS; reason++) {
+    for (int reason = POD_NOT_USABLE; reason < kinds; reason++) {
         const struct slice labels[] = {name, slice_of(pod_room_name((enum pod_room)reason))};
 
-        metrics_set(metrics_series(METRIC_GATE_CLOSED, labels),
-                    (double)sum.closed_us[reason] / (double)US_PER_S);
+        metrics_set(metrics_series(m, labels), (double)sum->closed_us[reason] / (double)US_PER_S);
     }
+}
+
+static void collect_boost(struct slice name, const struct collect_sum *sum)
+{
+    collect_set(METRIC_QUEUE_SIZE, name, (double)sum->waiting);
+    collect_set(METRIC_QUEUE_CANCELLED, name, (double)sum->stats.abandoned);
+    collect_set(METRIC_QUEUE_DEQUEUE, name, (double)sum->stats.dequeued);
+    collect_set(METRIC_QUEUE_INFLIGHT, name, (double)sum->in_flight);
+    collect_set(METRIC_QUEUE_BOOSTED, name, (double)sum->stats.dequeued_boosted);
+    collect_set(METRIC_QUEUE_FORCED, name, (double)sum->stats.dequeued_forced);
+    collect_set(METRIC_QUEUE_PROMOTED, name, (double)sum->stats.promoted);
+    collect_set(METRIC_QUEUE_TIMEOUTS, name, (double)sum->stats.expired);
+    collect_set(METRIC_SESSIONS_TRACKED, name, (double)sum->tracked);
+    collect_set(METRIC_SESSIONS_EVICTED, name, (double)sum->evictions);
+    collect_gate(METRIC_GATE_CLOSED, name, sum, POD_ROOM_OF_PODS);
+}
+
+static void collect_all_users(enum metric m, struct slice name, double v)
+{
+    metrics_set(metrics_series(m, (const struct slice[]){name, SLICE("_all")}), v);
+}
+
+static void collect_fairness(struct slice name, const struct collect_sum *sum)
+{
+    collect_all_users(METRIC_FAIR_SIZE, name, (double)sum->waiting);
+    collect_all_users(METRIC_FAIR_CANCELLED, name, (double)sum->stats.abandoned);
+    collect_all_users(METRIC_FAIR_DEQUEUE, name, (double)sum->stats.dequeued);
+    collect_set(METRIC_FAIR_INFLIGHT, name, (double)sum->in_flight);
+    collect_set(METRIC_FAIR_RANKS, name, (double)sum->rank_changes);
+    collect_set(METRIC_FAIR_FORCED, name, (double)sum->stats.dequeued_forced);
+    collect_set(METRIC_FAIR_TIMEOUTS, name, (double)sum->stats.expired);
+    collect_set(METRIC_FAIR_USERS, name, (double)sum->users);
+    collect_set(METRIC_FAIR_EVICTED, name, (double)sum->users_evicted);
+    collect_gate(METRIC_FAIR_GATE_CLOSED, name, sum, POD_ROOM_KINDS);
+}
+
+static void collect_queue(const struct config *c, const struct route_name *n, unsigned page, int64_t now_us)
+{
+    struct collect_sum sum = {.page = page, .now_us = now_us};
+
+    route_name_each(n, collect_way, &sum);
+    if (c->enable_session_boost)
+        collect_boost(slice_of(n->text), &sum);
+    else if (c->enable_fairness_scheduling)
+        collect_fairness(slice_of(n->text), &sum);
 }
 
 static struct metrics_series *collect_upstream_series(const struct topology_route *r)
@@ -155,8 +190,8 @@ void collect_metrics(struct server *s)
     const int64_t now_us = loop_now_us(s->loop);
 
     page++;
-    for (size_t i = 0; i < t->table.n_names && s->config->enable_session_boost; i++)
-        collect_queue(t->table.names[i], page, now_us);
+    for (size_t i = 0; i < t->table.n_names; i++)
+        collect_queue(s->config, t->table.names[i], page, now_us);
     collect_upstream(t);
     for (size_t i = 0; i < t->n_pods; i++)
         collect_pod(s, t->pods[i], now_us);

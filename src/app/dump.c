@@ -249,6 +249,32 @@ static void dump_waiting(const struct boostq_item *q, void *arg)
     cJSON_AddItemToArray(d->list, item);
 }
 
+static void dump_user(const struct fairq_view *v, void *arg)
+{
+    struct dump_queue *d = arg;
+    cJSON *item;
+
+    if (d->n++ >= DUMP_MAX_ITEMS)
+        return;
+    item = cJSON_CreateObject();
+    dump_text(item, "user", v->name);
+    cJSON_AddNumberToObject(item, "priority", v->priority);
+    cJSON_AddNumberToObject(item, "inputTokens", (double)v->input_tokens);
+    cJSON_AddNumberToObject(item, "outputTokens", (double)v->output_tokens);
+    cJSON_AddNumberToObject(item, "requests", (double)v->requests);
+    cJSON_AddNumberToObject(item, "waiting", (double)v->waiting);
+    cJSON_AddNumberToObject(item, "running", (double)v->running);
+    cJSON_AddItemToArray(d->list, item);
+}
+
+static void dump_users(struct server *s, struct fairq *fair, cJSON *queue)
+{
+    struct dump_queue d = {s, cJSON_AddArrayToObject(queue, "users"), 0};
+
+    fairq_advance(fair, loop_now_us(s->loop));
+    fairq_each(fair, dump_user, &d);
+}
+
 static void dump_queues(struct server *s, cJSON *list)
 {
     for (size_t i = 0; i < s->topology.n_routes; i++) {
@@ -269,6 +295,8 @@ static void dump_queues(struct server *s, cJSON *list)
         cJSON_AddStringToObject(item, "closedReason", pod_room_name(r->model->closed_reason));
         d.list = cJSON_AddArrayToObject(item, "waiting");
         boostq_each(&r->model->q, dump_waiting, &d);
+        if (r->model->q.fair != NULL)
+            dump_users(s, r->model->q.fair, item);
         cJSON_AddItemToArray(list, item);
     }
 }
@@ -291,6 +319,10 @@ static void dump_requests(struct server *s, cJSON *list)
         cJSON_AddStringToObject(item, "state", request_state_name(r->state));
         dump_text(item, "model", slice_of(r->route != NULL ? r->route->model_name : ""));
         dump_text(item, "session", request_session(r));
+        if (r->user.n > 0)
+            dump_text(item, "user", r->user);
+        if (r->user.n > 0)
+            dump_text(item, "user", r->user);
         dump_text(item, "pod", slice_of(r->pod != NULL ? r->pod->name : ""));
         cJSON_AddNumberToObject(item, "ageMs", dump_ms(loop_now_us(s->loop) - r->received_us));
         cJSON_AddNumberToObject(item, "attempts", r->attempts);

@@ -10,15 +10,29 @@
 
 /* ---- the queue's lines ---- */
 
-void report_queue_event(const struct request *r, const char *event)
+static void report_boost_event(const struct request *r, const char *event)
 {
-    if (r->session_n == 0 || !r->server->config->enable_session_boost)
-        return;
     log_info(event, LOG_SLICE("req", request_id(r)), LOG_STR("model", r->route->model_name),
              LOG_SLICE("session", request_session(r)), LOG_BOOL("boosted", r->out->admit.queue.boosted),
              LOG_INT("queue_len", boostq_len(&r->route->model->q)),
              LOG_MS("wait_ms", loop_now_us(r->server->loop) - r->queued_us),
              LOG_STR("pod", r->pod != NULL ? r->pod->name : NULL), LOG_STR("sticky", r->sticky));
+}
+
+static void report_fair_event(const struct request *r, const char *event)
+{
+    log_info(event, LOG_SLICE("req", request_id(r)), LOG_STR("model", r->route->model_name),
+             LOG_SLICE("user", r->user), LOG_INT("queue_len", boostq_len(&r->route->model->q)),
+             LOG_MS("wait_ms", loop_now_us(r->server->loop) - r->queued_us),
+             LOG_STR("pod", r->pod != NULL ? r->pod->name : NULL));
+}
+
+void report_queue_event(const struct request *r, const char *boost_event, const char *fair_event)
+{
+    if (r->session_n > 0 && r->server->config->enable_session_boost)
+        report_boost_event(r, boost_event);
+    else if (r->user.n > 0)
+        report_fair_event(r, fair_event);
 }
 
 /* ---- metrics ---- */
@@ -186,6 +200,7 @@ static void report_fill_entry(const struct request *r, struct accesslog_entry *e
         .ttft_us = r->first_byte_us == 0 ? -1 : r->first_byte_us - r->received_us,
         .session = request_session(r),
         .sticky = r->sticky,
+        .user = r->user,
         .has_queue = r->queued_us != 0 && r->server->config->enable_session_boost,
         .boosted = r->boosted,
         .overtaken = r->overtaken,

@@ -14,6 +14,7 @@
 #define REQUEST_ERROR_BODY_MAX    (8 * 1024)
 #define REQUEST_HEAD_EXTRA        (4 * 1024)
 #define REQUEST_RETRY_AFTER_MAX_S 30
+#define REQUEST_USER_MAX          1024 /* bytes of a user's id in a body */
 
 static void request_start_attempt(struct request *r, bool fresh);
 
@@ -67,16 +68,16 @@ void request_promoted(struct boostq_item *item, void *arg)
     const struct request *r = request_of(item);
 
     (void)arg;
-    report_queue_event(r, "session boost: promoted while waiting");
+    REPORT_QUEUE(r, "promoted while waiting");
 }
 
 /* ---- beginning ---- */
 
-/* SESSION_BOOST_HEADER is a list: the first header with a value counts. */
-static struct slice request_find_session(const struct config *c, const struct http1_head *head)
+/* Of a list of names the first header with a value. */
+static struct slice request_find_header(const struct http1_head *head, char *const *names, size_t n)
 {
-    for (size_t i = 0; i < c->n_session_headers; i++) {
-        const struct slice value = http1_find_name(head, slice_of(c->session_headers[i]));
+    for (size_t i = 0; i < n; i++) {
+        const struct slice value = http1_find_name(head, slice_of(names[i]));
 
         if (value.n > 0)
             return value;
@@ -113,10 +114,14 @@ static struct request *request_from_head(const struct config *c, const struct ht
     const struct slice none = {NULL, 0};
     const bool line = head != NULL && head->target_n > 0;
     const struct slice method = line ? http1_method(head) : none, target = line ? http1_target(head) : none;
-    const struct slice session = line ? request_find_session(c, head) : none;
+    const struct slice session =
+        line ? request_find_header(head, c->session_headers, c->n_session_headers) : none;
+    const struct slice user = line && c->enable_fairness_scheduling
+                                  ? request_find_header(head, c->user_headers, c->n_user_headers)
+                                  : none;
     char id[HEADERS_REQUEST_ID_MAX + 1], *at;
     const size_t id_n = headers_request_id(line ? http1_find(head, HEADER_X_REQUEST_ID) : none, id);
-    struct request *r = mem_alloc(sizeof *r + id_n + method.n + target.n + session.n);
+    struct request *r = mem_alloc(sizeof *r + id_n + method.n + target.n + session.n + user.n);
 
     memset(r, 0, sizeof *r);
     at = r->text;
@@ -124,6 +129,7 @@ static struct request *request_from_head(const struct config *c, const struct ht
     r->method_n = request_put_text(&at, method);
     r->target_n = request_put_text(&at, target);
     r->session_n = request_put_text(&at, session);
+    r->user = (struct slice){at, request_put_text(&at, user)};
     r->minor = line ? head->minor : 1;
     r->head_only = slice_eq(method, SLICE("HEAD"));
     return r;
@@ -194,6 +200,20 @@ static struct topology_route *request_decide(struct request *r, struct slice mod
     return route;
 }
 
+/* The header names the user, else the body does. */
+static void request_find_user(struct request *r, const struct openai_body *found)
+{
+    struct buf user;
+
+    if (r->user.n > 0 || found->user.n == 0)
+        return;
+    buf_init(&user, REQUEST_USER_MAX);
+    if (openai_decode_string(&user, found->user))
+        r->user.p = r->body_user = mem_dup_slice(buf_slice(&user));
+    r->user.n = r->body_user != NULL ? user.len : 0;
+    buf_free(&user);
+}
+
 /* Only these two APIs have the option. */
 static void request_want_usage(struct request *r, const struct openai_body *found)
 {
@@ -235,9 +255,20 @@ static bool request_find_model(struct request *r)
     }
     if (r->server->config->inject_stream_usage)
         request_want_usage(r, &found);
+    if (r->server->config->enable_fairness_scheduling)
+        request_find_user(r, &found);
     (void)topology_ref(r->route);
     metrics_add(r->route->active_downstream, 1);
     return true;
+}
+
+/* For the queue that is fair between users. */
+static void request_set_share(struct request *r)
+{
+    struct fairq_item *item = &r->out->admit.queue.fair;
+
+    item->user = r->user;
+    item->input_tokens = prompt_tokens((struct slice){r->out->body, r->body_n});
 }
 
 static void request_enqueue(struct request *r)
@@ -255,8 +286,10 @@ static void request_enqueue(struct request *r)
     request_enter(r, REQUEST_QUEUED);
     r->queued_us = request_now(r);
     m->queued_bytes += r->body_n;
+    if (m->q.fair != NULL)
+        request_set_share(r);
     sched_enqueue(&r->server->sched, m, &r->out->admit);
-    report_queue_event(r, "session boost: queued");
+    REPORT_QUEUE(r, "queued");
 }
 
 void request_ready(struct request *r)
@@ -293,10 +326,14 @@ static void request_stick(struct request *r)
 
 static void request_take_pod(struct request *r, struct pod *pod)
 {
+    struct fairq *fair = r->route->model->q.fair;
+
     r->pod = pod_ref(pod);
     r->route->in_flight++;
     if (r->route->says_sticky)
         request_stick(r);
+    if (fair != NULL)
+        fairq_start(fair, &r->run, &r->out->admit.queue.fair, request_now(r));
 }
 
 static void request_left_queue(struct request *r)
@@ -310,7 +347,7 @@ static void request_left_queue(struct request *r)
     r->warm_pod_id = item->warm_pod_id;
     route->model->queued_bytes -= r->body_n;
     route->recent_wait_us += (wait_us - route->recent_wait_us) / 8;
-    if (r->server->config->enable_session_boost)
+    if (route->queue_duration != NULL)
         metrics_observe(route->queue_duration, (double)wait_us / (double)US_PER_S);
 }
 
@@ -324,7 +361,7 @@ static void request_on_admitted(struct admit_item *item, struct pod *pod)
         r->admitted_us = request_now(r);
     if (r->server->config->enable_session_boost && item->queue.boosted)
         metrics_observe(r->route->overtakes, item->queue.overtaken);
-    report_queue_event(r, "session boost: dequeued");
+    REPORT_QUEUE(r, "dequeued");
     request_start_attempt(r, false);
 }
 
@@ -333,7 +370,7 @@ static void request_on_expired(struct admit_item *item)
     struct request *r = request_of(&item->queue);
 
     request_left_queue(r);
-    report_queue_event(r, "session boost: timed out in the queue");
+    REPORT_QUEUE(r, "timed out in the queue");
     request_finish(r, OUTCOME_QUEUE_TIMEOUT, NULL);
 }
 
@@ -352,7 +389,7 @@ static bool request_move(struct request *r, const struct topology_route *avoid)
     topology_unref(&r->server->topology, from);
     to->model->queued_bytes += r->body_n;
     sched_move(&r->server->sched, to->model, &r->out->admit, r->queued_us);
-    report_queue_event(r, "session boost: moved to the queue of another target");
+    REPORT_QUEUE(r, "moved to the queue of another target");
     return true;
 }
 
@@ -363,7 +400,7 @@ static void request_on_vanished(struct admit_item *item)
     request_left_queue(r);
     if (request_move(r, NULL))
         return;
-    report_queue_event(r, "session boost: abandoned, its model was removed");
+    REPORT_QUEUE(r, "abandoned, its model was removed");
     request_finish(r, OUTCOME_ROUTE_NOT_FOUND,
                    "route not found: the model was removed while the request waited");
 }
@@ -371,6 +408,16 @@ static void request_on_vanished(struct admit_item *item)
 const struct sched_ops request_sched_ops = {request_on_admitted, request_on_expired, request_on_vanished};
 
 /* ---- attempts ---- */
+
+/* What it cost its user: a stream without usage is taken for a token in each event. */
+static void request_charge(struct request *r)
+{
+    struct request_tokens none = {.readable = false}, *t = r->tokens != NULL ? r->tokens : &none;
+    const bool guess = t->output == 0 && t->usage.events > 0;
+
+    fairq_end(r->route->model->q.fair, &r->run, t->input, guess ? (int64_t)t->usage.events : t->output,
+              request_now(r));
+}
 
 static void request_give_back_slot(struct request *r)
 {
@@ -380,6 +427,8 @@ static void request_give_back_slot(struct request *r)
         return;
     r->pod = NULL;
     r->route->in_flight--;
+    if (r->run.user != NULL)
+        request_charge(r);
     sched_release(&r->server->sched, pod, r->connected);
     pod_unref(pod);
     topology_pod_idle(&r->server->topology);
@@ -406,7 +455,7 @@ static void request_next_pod(struct request *r, const char *why)
     case ADMIT_RETRY_QUEUED:
         request_enter(r, REQUEST_QUEUED);
         r->route->model->queued_bytes += r->body_n;
-        report_queue_event(r, "session boost: queued again, its pod could not be reached");
+        REPORT_QUEUE(r, "queued again, its pod could not be reached");
         break;
     case ADMIT_RETRY_NONE:
         if (r->out->admit.n_tried < ADMIT_MAX_ATTEMPTS && request_move(r, r->route))
@@ -511,6 +560,7 @@ static void request_expect_tokens(struct request *r, const struct http1_head *he
     t = r->tokens = mem_zalloc(sizeof *t);
     t->readable = encoding.n == 0 || slice_ieq(encoding, SLICE("identity"));
     t->usage.stream = r->event_stream;
+    t->usage.count_events = r->event_stream && t->readable && r->run.user != NULL;
     t->hides = t->readable && r->event_stream && r->out != NULL && r->out->want_usage.text.n > 0;
     usage_hide_init(&t->hide);
 }
@@ -521,7 +571,7 @@ static void request_read_answer_head(struct request *r, const struct http1_head 
     r->head_us = request_now(r);
     r->until_close = head->framing == HTTP1_UNTIL_CLOSE;
     r->event_stream = headers_is_event_stream(http1_find(head, HEADER_CONTENT_TYPE));
-    if (r->server->config->count_tokens || r->out->want_usage.text.n > 0)
+    if (r->server->config->count_tokens || r->out->want_usage.text.n > 0 || r->run.user != NULL)
         request_expect_tokens(r, head);
     request_enter(r, REQUEST_STREAM);
 }
@@ -600,8 +650,10 @@ static void request_estimate_input(struct request *r)
 {
     struct request_tokens *t = r->tokens;
 
-    if (t != NULL && !usage_tokens(&t->usage, &t->input, &t->output))
-        t->input_estimate = prompt_tokens((struct slice){r->out->body, r->body_n});
+    if (t == NULL || usage_tokens(&t->usage, &t->input, &t->output))
+        return;
+    t->input_estimate =
+        r->run.user != NULL ? r->run.input_tokens : prompt_tokens((struct slice){r->out->body, r->body_n});
 }
 
 static bool request_send_body(struct request *r, const struct upstream_data *d, struct slice head, bool whole)
@@ -851,6 +903,7 @@ static void request_free(struct loop_grave *g)
     if (r->tokens != NULL)
         usage_hide_free(&r->tokens->hide);
     mem_free(r->tokens);
+    mem_free(r->body_user);
     mem_free(r->model_name);
     mem_free(r->session);
     mem_free(r);
@@ -901,8 +954,10 @@ static void request_let_go(struct request *r)
     if (r->state == REQUEST_QUEUED && r->out->admit.queue.where != BOOSTQ_OUT) {
         sched_cancel(&r->server->sched, r->route->model, &r->out->admit);
         request_left_queue(r);
-        report_queue_event(r, r->outcome == OUTCOME_SHUTDOWN ? "session boost: abandoned, the router stops"
-                                                             : "session boost: abandoned, the client left");
+        if (r->outcome == OUTCOME_SHUTDOWN)
+            REPORT_QUEUE(r, "abandoned, the router stops");
+        else
+            REPORT_QUEUE(r, "abandoned, the client left");
     }
     if (r->upstream != NULL)
         upstream_cancel(r->upstream);

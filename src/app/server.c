@@ -431,7 +431,8 @@ bool server_start(struct server *s, const struct config_inputs *in, struct confi
     loop_task_init(&s->check_idle, server_on_check_idle);
     server_set_rules(s);
     log_info("starting", LOG_STR("version", CONFIG_VERSION_TEXT),
-             LOG_BOOL("session_boost", c->enable_session_boost));
+             LOG_BOOL("session_boost", c->enable_session_boost),
+             LOG_BOOL("fairness", c->enable_fairness_scheduling));
     if (!server_open_access_log(s))
         return false;
     if (!server_make_parts(s)) {

@@ -373,21 +373,47 @@ static void topology_drop_servers(struct topology *t)
 
 /* ---- routes ---- */
 
+static struct fairq_rules topology_fairness(const struct config *c)
+{
+    const double tokens = c->fairness_priority_token_weight,
+                 requests = c->fairness_priority_request_num_weight;
+
+    return (struct fairq_rules){
+        .window_us = c->fairness_window_size_us,
+        .input_weight = c->fairness_input_token_weight,
+        .output_weight = c->fairness_output_token_weight,
+        .token_weight = tokens > 0 || requests > 0 ? tokens : 1, /* see check_strategies in config.c */
+        .request_weight = requests,
+        .max_users = (size_t)c->fairness_max_users,
+        .max_concurrent = (unsigned)c->fairness_max_concurrent,
+        .max_qps = (unsigned)c->fairness_max_qps,
+    };
+}
+
+static int64_t topology_wait_limit(const struct config *c)
+{
+    if (c->enable_fairness_scheduling)
+        return c->fairness_queue_timeout_us;
+    return c->enable_session_boost ? c->session_boost_timeout_us : 0;
+}
+
 static void topology_rules(const struct config *c, struct boostq_rules *q, struct pod_rules *p)
 {
     *q = (struct boostq_rules){
         .boost = c->enable_session_boost,
+        .fair = c->enable_fairness_scheduling,
+        .fairness = topology_fairness(c),
         .prefer_warm = c->session_sticky == 1,
         .sticky = c->session_sticky == 1 && c->session_sticky_wait_us > 0,
         .sticky_wait_us = c->session_sticky_wait_us,
-        .timeout_us = c->enable_session_boost ? c->session_boost_timeout_us : 0,
+        .timeout_us = topology_wait_limit(c),
         .max_overtakes = (unsigned)c->session_boost_max_overtakes,
         .max_sessions = (size_t)c->session_boost_max_sessions,
     };
     *p = (struct pod_rules){
-        .gated = c->enable_session_boost,
+        .gated = c->enable_session_boost || c->enable_fairness_scheduling,
         .inflight_limit = (unsigned)c->session_boost_inflight_per_pod,
-        .grace_us = c->session_boost_grace_period_us,
+        .grace_us = c->enable_session_boost ? c->session_boost_grace_period_us : 0,
         .stale_us = 3 * c->metrics_scrape_interval_us,
     };
 }
@@ -397,7 +423,11 @@ static void topology_route_series(struct topology_route *r)
     const struct slice model = slice_of(r->model_name);
 
     r->active_downstream = metrics_series(METRIC_ACTIVE_DOWNSTREAM, &model);
-    r->queue_duration = metrics_series(METRIC_QUEUE_DURATION, &model);
+    if (r->model->q.fair != NULL)
+        r->queue_duration =
+            metrics_series(METRIC_FAIR_DURATION, (const struct slice[]){model, SLICE("_all")});
+    else if (r->model->q.rules.boost)
+        r->queue_duration = metrics_series(METRIC_QUEUE_DURATION, &model);
     r->overtakes = metrics_series(METRIC_QUEUE_OVERTAKES, &model);
     r->ttft[0] = metrics_series(METRIC_TTFT, (const struct slice[]){model, SLICE("false")});
     r->ttft[1] = metrics_series(METRIC_TTFT, (const struct slice[]){model, SLICE("true")});
@@ -701,7 +731,10 @@ static void topology_drop_series(const struct topology *t, const struct topology
         METRIC_ACTIVE_DOWNSTREAM, METRIC_QUEUE_SIZE,     METRIC_QUEUE_DURATION,  METRIC_QUEUE_CANCELLED,
         METRIC_QUEUE_DEQUEUE,     METRIC_QUEUE_INFLIGHT, METRIC_QUEUE_BOOSTED,   METRIC_QUEUE_FORCED,
         METRIC_QUEUE_PROMOTED,    METRIC_QUEUE_TIMEOUTS, METRIC_QUEUE_OVERTAKES, METRIC_SESSIONS_TRACKED,
-        METRIC_SESSIONS_EVICTED};
+        METRIC_SESSIONS_EVICTED,  METRIC_FAIR_INFLIGHT,  METRIC_FAIR_RANKS,      METRIC_FAIR_FORCED,
+        METRIC_FAIR_TIMEOUTS,     METRIC_FAIR_USERS,     METRIC_FAIR_EVICTED};
+    static const enum metric per_user[] = {METRIC_FAIR_SIZE, METRIC_FAIR_DURATION, METRIC_FAIR_CANCELLED,
+                                           METRIC_FAIR_DEQUEUE};
     static const char *const sticky_results[] = {"new", "hit", "waited", "spill", "gone"};
     const struct slice model = slice_of(r->model_name);
 
@@ -713,9 +746,14 @@ static void topology_drop_series(const struct topology *t, const struct topology
     metrics_drop(METRIC_TTFT, (const struct slice[]){model, SLICE("true")});
     for (size_t i = 0; i < ARRAY_LEN(sticky_results); i++)
         metrics_drop(METRIC_SESSION_STICKY, (const struct slice[]){model, slice_of(sticky_results[i])});
-    for (int reason = POD_NOT_USABLE; reason < POD_ROOM_KINDS; reason++)
-        metrics_drop(METRIC_GATE_CLOSED,
-                     (const struct slice[]){model, slice_of(pod_room_name((enum pod_room)reason))});
+    for (size_t i = 0; i < ARRAY_LEN(per_user); i++)
+        metrics_drop(per_user[i], (const struct slice[]){model, SLICE("_all")});
+    for (int reason = POD_NOT_USABLE; reason < POD_ROOM_KINDS; reason++) {
+        const struct slice labels[] = {model, slice_of(pod_room_name((enum pod_room)reason))};
+
+        metrics_drop(METRIC_GATE_CLOSED, labels);
+        metrics_drop(METRIC_FAIR_GATE_CLOSED, labels);
+    }
 }
 
 void topology_unref(struct topology *t, struct topology_route *r)

@@ -11,9 +11,16 @@ static void place(struct heap *h, size_t at, struct heap_entry e)
     e.node->at = (uint32_t)at;
 }
 
+static inline bool goes_before(const struct heap *h, struct heap_entry a, struct heap_entry b)
+{
+    if (a.key != b.key)
+        return a.key < b.key;
+    return h->before_when_equal != NULL && h->before_when_equal(a.node, b.node);
+}
+
 static void sift_up(struct heap *h, size_t at, struct heap_entry e)
 {
-    while (at > 1 && e.key < h->entries[at / 2].key) {
+    while (at > 1 && goes_before(h, e, h->entries[at / 2])) {
         place(h, at, h->entries[at / 2]);
         at /= 2;
     }
@@ -25,9 +32,9 @@ static void sift_down(struct heap *h, size_t at, struct heap_entry e)
     while (at * 2 <= h->n) {
         size_t child = at * 2;
 
-        if (child < h->n && h->entries[child + 1].key < h->entries[child].key)
+        if (child < h->n && goes_before(h, h->entries[child + 1], h->entries[child]))
             child++;
-        if (e.key <= h->entries[child].key)
+        if (!goes_before(h, h->entries[child], e))
             break;
         place(h, at, h->entries[child]);
         at = child;
@@ -38,7 +45,7 @@ static void sift_down(struct heap *h, size_t at, struct heap_entry e)
 /* Puts e into the hole at `at`, whichever way it has to go. */
 static void settle(struct heap *h, size_t at, struct heap_entry e)
 {
-    if (at > 1 && e.key < h->entries[at / 2].key)
+    if (at > 1 && goes_before(h, e, h->entries[at / 2]))
         sift_up(h, at, e);
     else
         sift_down(h, at, e);

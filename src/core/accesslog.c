@@ -167,6 +167,7 @@ static struct text text_own(struct text t, const struct accesslog_entry *e)
     }
     t = text_str(t, SLICE(" session="), e->session);
     t = text_str(t, SLICE(" sticky="), slice_of(e->sticky));
+    t = text_str(t, SLICE(" user="), e->user);
     if (e->has_queue) {
         t = text_put(t, SLICE(" boosted="));
         t = text_put_bool(t, e->boosted);
@@ -286,6 +287,7 @@ static struct text json_own(struct text t, const struct accesslog_entry *e)
         t = json_ms(t, SLICE(",\"ttft_ms\":"), e->ttft_us);
     t = json_optional(t, SLICE(",\"session\":"), e->session);
     t = json_optional(t, SLICE(",\"sticky\":"), slice_of(e->sticky));
+    t = json_optional(t, SLICE(",\"user\":"), e->user);
     if (e->has_queue) {
         t = text_put(t, SLICE(",\"boosted\":"));
         t = text_put_bool(t, e->boosted);

@@ -118,7 +118,8 @@ static bool find_candidate(const struct admit *a, struct model *m, int64_t now_u
     struct candidate in_lane = {.model = m};
 
     *c = in_lane;
-    if (boostq_len(&m->q) == 0 || !find_in_pod_lanes(a, &in_lane, now_us))
+    if (boostq_len(&m->q) == 0 || model_gate(m, now_us) != POD_ROOM ||
+        !find_in_pod_lanes(a, &in_lane, now_us))
         return false;
     if (find_forced(a, c, now_us))
         return true;
@@ -138,6 +139,8 @@ static enum pod_room closed_reason(const struct admit *a, const struct model *m,
         seen[model_target_room(m->targets[i], &a->rules, now_us)] = true;
     if (m->n_usable == 0)
         return POD_NOT_USABLE;
+    if (seen[POD_ROOM] && model_gate(m, now_us) != POD_ROOM)
+        return model_gate(m, now_us);
     return seen[POD_BACKPRESSURE] ? POD_BACKPRESSURE : seen[POD_GRACE] ? POD_GRACE : POD_FULL;
 }
 
@@ -162,6 +165,8 @@ static void prepare(struct admit *a, int64_t now_us)
 {
     for (size_t i = 0; i < a->n_models; i++) {
         model_refresh(a->models[i], now_us);
+        if (a->models[i]->q.fair != NULL)
+            fairq_advance(a->models[i]->q.fair, now_us);
         boostq_force_due(&a->models[i]->q, now_us);
     }
 }
@@ -182,7 +187,7 @@ static bool find_best(const struct admit *a, int64_t now_us, struct candidate *b
 
 bool admit_next(struct admit *a, int64_t now_us, struct admission *out)
 {
-    struct candidate best;
+    struct candidate best = {.item = NULL};
 
     prepare(a, now_us);
     if (!find_best(a, now_us, &best)) {
@@ -221,6 +226,8 @@ static int64_t model_next_due_us(const struct admit *a, const struct model *m, i
 {
     int64_t due_us = boostq_next_due_us(&m->q);
 
+    if (m->q.fair != NULL && fairq_next_due_us(m->q.fair, now_us) < due_us)
+        due_us = fairq_next_due_us(m->q.fair, now_us);
     for (size_t i = 0; i < m->n_targets; i++) {
         int64_t pod_due_us = pod_next_due_us(m->targets[i]->pod, &a->rules, now_us);
 

@@ -233,6 +233,8 @@ static void enter_fresh(struct boostq *q, struct boostq_item *item)
     list_push_back(&q->fresh, &item->in_lane);
     if (item->group != NULL)
         list_push_back(&item->group->fresh, &item->in_session);
+    if (q->fair != NULL)
+        fairq_enter(q->fair, &item->fair, item->arrival);
 }
 
 static void leave_fresh(struct boostq *q, struct boostq_item *item)
@@ -241,6 +243,8 @@ static void leave_fresh(struct boostq *q, struct boostq_item *item)
         q->fresh_overtakes = 0; /* the next oldest starts to count now */
     list_del(&item->in_lane);
     list_del(&item->in_session);
+    if (q->fair != NULL)
+        fairq_leave(q->fair, &item->fair);
 }
 
 static void enter_boosted(struct boostq *q, struct boostq_item *item, int64_t now_us)
@@ -324,11 +328,14 @@ void boostq_init(struct boostq *q, const struct boostq_rules *rules)
     list_init(&q->arrivals);
     htab_init(&q->sessions, 0);
     pool_init(&q->session_pool, sizeof(struct boostq_session));
+    q->fair = rules->fair ? fairq_new(&rules->fairness) : NULL;
 }
 
 void boostq_free(struct boostq *q)
 {
     assert(q->n == 0);
+    if (q->fair != NULL)
+        fairq_free(q->fair);
     session_lru_free(&q->tracker);
     heap_free(&q->shared.boosted);
     heap_free(&q->forced);
@@ -338,10 +345,13 @@ void boostq_free(struct boostq *q)
 
 void boostq_set_rules(struct boostq *q, const struct boostq_rules *rules)
 {
-    bool boost = q->rules.boost;
+    const bool boost = q->rules.boost, fair = q->rules.fair;
 
     q->rules = *rules;
     q->rules.boost = boost;
+    q->rules.fair = fair;
+    if (q->fair != NULL)
+        fairq_set_rules(q->fair, &rules->fairness);
     q->wait_us = rules->sticky_wait_us;
     session_lru_resize(&q->tracker, rules->max_sessions);
     if (rules->sticky)
@@ -529,11 +539,11 @@ static bool overtakes_first(const struct list *list, const struct boostq_item *i
     return !list_empty(list) && item_in_lane(list->next)->arrival < item->arrival;
 }
 
-static void count_passed(struct boostq *q, const struct boostq_item *boosted)
+static void count_passed(struct boostq *q, const struct boostq_item *item)
 {
-    if (overtakes_first(&q->fresh, boosted))
+    if (overtakes_first(&q->fresh, item))
         q->fresh_overtakes++;
-    if (boosted->lane != &q->shared && overtakes_first(&q->shared.waiting, boosted))
+    if (item->lane != &q->shared && overtakes_first(&q->shared.waiting, item))
         q->shared_passed++;
 }
 
@@ -553,7 +563,7 @@ void boostq_take(struct boostq *q, struct boostq_item *item)
 {
     expect_leave(q, item);
     item->overtaken = boostq_overtaken(q, item);
-    if (item->where == BOOSTQ_BOOSTED)
+    if (item->where != BOOSTQ_FORCED)
         count_passed(q, item);
     q->stats.dequeued++;
     q->stats.dequeued_boosted += item->boosted;
@@ -601,7 +611,9 @@ struct boostq_item *boostq_head_fresh(const struct boostq *q)
 {
     struct list *link = list_first(&q->fresh);
 
-    return link == NULL ? NULL : item_in_lane(link);
+    if (link == NULL)
+        return NULL;
+    return q->fair == NULL ? item_in_lane(link) : CONTAINER_OF(fairq_head(q->fair), struct boostq_item, fair);
 }
 
 bool boostq_before(const struct boostq_item *a, const struct boostq_item *b)
@@ -610,6 +622,8 @@ bool boostq_before(const struct boostq_item *a, const struct boostq_item *b)
         return a->where > b->where; /* the enum is in order of rank */
     if (a->where == BOOSTQ_BOOSTED && a->group != b->group)
         return a->group->completed > b->group->completed;
+    if (a->fair.owner != NULL)
+        return fairq_before(&a->fair, &b->fair);
     return a->arrival < b->arrival;
 }
 

@@ -178,17 +178,6 @@ static void apply_flags(struct config *c, const struct flags *f, struct config_r
 
 /* ---- environment ---- */
 
-static const char *const fairness_names[] = {"FAIRNESS_QUEUE_TIMEOUT",
-                                             "FAIRNESS_WINDOW_SIZE",
-                                             "FAIRNESS_INPUT_TOKEN_WEIGHT",
-                                             "FAIRNESS_OUTPUT_TOKEN_WEIGHT",
-                                             "FAIRNESS_MAX_CONCURRENT",
-                                             "FAIRNESS_MAX_QPS",
-                                             "FAIRNESS_PRIORITY_REFRESH_RETRIES",
-                                             "FAIRNESS_REBUILD_THRESHOLD",
-                                             "FAIRNESS_PRIORITY_TOKEN_WEIGHT",
-                                             "FAIRNESS_PRIORITY_REQUEST_NUM_WEIGHT"};
-
 /* Value of the variable; p is NULL when it is not set. */
 static struct slice env_value(const struct config_inputs *in, struct slice name)
 {
@@ -242,10 +231,18 @@ static void report_bad_env(const struct config *c, enum config_option o, struct 
     buf_free(&in_force);
 }
 
-/* Empty counts as not set, as in the Go router; there and here SESSION_BOOST_TIMEOUT is the exception. */
+/* Empty counts as not set, as in the Go router, with the exceptions it has. */
 static bool is_set(enum config_option o, struct slice value)
 {
-    return value.n > 0 || (value.p != NULL && o == CONFIG_OPT_session_boost_timeout_us);
+    static const enum config_option exceptions[] = {
+        CONFIG_OPT_session_boost_timeout_us, CONFIG_OPT_fairness_queue_timeout_us,
+        CONFIG_OPT_fairness_priority_token_weight, CONFIG_OPT_fairness_priority_request_num_weight};
+
+    for (size_t i = 0; value.p != NULL && i < ARRAY_LEN(exceptions); i++) {
+        if (exceptions[i] == o)
+            return true;
+    }
+    return value.n > 0;
 }
 
 static void apply_env(struct config *c, const struct config_inputs *in, bool check,
@@ -297,39 +294,17 @@ static struct nearest nearest_env(struct slice name)
     nearest_try(&nearest, SLICE("ROUTER_CONFIG"));
     for (enum config_option o = 0; o < CONFIG_OPTION_COUNT; o++)
         nearest_try(&nearest, slice_of(config_env_name(o)));
-    for (size_t i = 0; i < ARRAY_LEN(fairness_names); i++)
-        nearest_try(&nearest, slice_of(fairness_names[i]));
     return nearest;
-}
-
-static bool is_fairness_name(struct slice name)
-{
-    for (size_t i = 0; i < ARRAY_LEN(fairness_names); i++) {
-        if (slice_eq(name, slice_of(fairness_names[i])))
-            return true;
-    }
-    return false;
 }
 
 static void check_env_names(const struct config_inputs *in, struct config_report *report)
 {
-    bool said_fairness = false;
-
     for (char **e = in->env; e != NULL && *e != NULL; e++) {
         struct slice value = slice_of(*e), name = slice_cut(&value, '=');
         struct nearest nearest;
 
         if (!is_ours(name) || is_service_name(name, value))
             continue;
-        if (is_fairness_name(name)) {
-            if (!said_fairness)
-                config_report_add(report, false,
-                                  "%.*s is ignored, like every FAIRNESS_ variable: user fairness is not "
-                                  "available in this version",
-                                  CONFIG_SHOWN(name));
-            said_fairness = true;
-            continue;
-        }
         nearest = nearest_env(name);
         if (!slice_eq(name, slice_of(nearest.best)))
             config_report_add(report, false, "unknown variable %.*s is ignored; the nearest known one is %s",
@@ -392,18 +367,28 @@ static void check_strategies(const struct config *c, struct config_report *repor
         config_report_add(report, true,
                           "ENABLE_SESSION_BOOST and ENABLE_FAIRNESS_SCHEDULING are both on; expected one "
                           "of them");
-    else if (c->enable_fairness_scheduling)
-        config_report_add(report, true,
-                          "ENABLE_FAIRNESS_SCHEDULING: user fairness is not available in this version");
+    if (c->enable_fairness_scheduling && !(c->fairness_priority_token_weight > 0) &&
+        !(c->fairness_priority_request_num_weight > 0))
+        config_report_add(
+            report, false,
+            "FAIRNESS_PRIORITY_TOKEN_WEIGHT and FAIRNESS_PRIORITY_REQUEST_NUM_WEIGHT are both 0, which "
+            "would rank nobody; the token weight counts as 1");
 }
 
-static void split_headers(struct config *c)
+/* A list separated by commas, checked already. */
+static void split_list(const char *text, char ***names, size_t *n)
 {
-    for (struct slice rest = slice_of(c->session_boost_header); rest.p != NULL;) {
-        c->session_headers =
-            mem_array(c->session_headers, c->n_session_headers + 1, sizeof(*c->session_headers));
-        c->session_headers[c->n_session_headers++] = mem_dup_slice(slice_trim(slice_cut(&rest, ',')));
+    for (struct slice rest = slice_of(text); rest.p != NULL;) {
+        *names = mem_array(*names, *n + 1, sizeof(**names));
+        (*names)[(*n)++] = mem_dup_slice(slice_trim(slice_cut(&rest, ',')));
     }
+}
+
+static void free_list(char **names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        mem_free(names[i]);
+    mem_free(names);
 }
 
 /* 0 = any free port, so several of those are no clash. */
@@ -445,7 +430,8 @@ static void finish(struct config *c, struct config_report *report)
     check_strategies(c, report);
     check_ports(c, report);
     check_tls(c, report);
-    split_headers(c);
+    split_list(c->session_boost_header, &c->session_headers, &c->n_session_headers);
+    split_list(c->fairness_user_header, &c->user_headers, &c->n_user_headers);
     config_routes_add_backends(c, slice_of(c->backends), report);
     config_routes_resolve(c, c->file, report);
     if (report->n_fatal == 0)
@@ -475,9 +461,8 @@ void config_free(struct config *c)
 {
     if (c == NULL)
         return;
-    for (size_t i = 0; i < c->n_session_headers; i++)
-        mem_free(c->session_headers[i]);
-    mem_free(c->session_headers);
+    free_list(c->session_headers, c->n_session_headers);
+    free_list(c->user_headers, c->n_user_headers);
     mem_free(c->file);
     config_option_free_all(c);
     config_routes_free(c);

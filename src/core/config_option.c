@@ -5,9 +5,11 @@
 #include "config_routes.h"
 #include "duration.h"
 #include "mem.h"
+#include "number.h"
 
 #include <assert.h>
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 
 static struct config_option_row rows[CONFIG_OPTION_COUNT] = {
@@ -111,7 +113,12 @@ static const char *string_of(const struct config *c, enum config_option o)
     return *(char *const *)const_field_of(c, o);
 }
 
-/* Of all types but STRING. */
+static double fraction_of(const struct config *c, enum config_option o)
+{
+    return *(const double *)const_field_of(c, o);
+}
+
+/* Of all types but STRING and NUMBER. */
 static int64_t number_of(const struct config *c, enum config_option o)
 {
     const void *field = const_field_of(c, o);
@@ -148,6 +155,8 @@ bool config_option_same(const struct config *a, const struct config *b, enum con
 {
     if (rows[o].type == CONFIG_TYPE_STRING)
         return strcmp(string_of(a, o), string_of(b, o)) == 0;
+    if (rows[o].type == CONFIG_TYPE_NUMBER)
+        return !(fraction_of(a, o) < fraction_of(b, o)) && !(fraction_of(a, o) > fraction_of(b, o));
     return number_of(a, o) == number_of(b, o);
 }
 
@@ -155,6 +164,8 @@ void config_option_copy(struct config *to, const struct config *from, enum confi
 {
     if (rows[o].type == CONFIG_TYPE_STRING)
         store_string(to, o, slice_of(string_of(from, o)));
+    else if (rows[o].type == CONFIG_TYPE_NUMBER)
+        *(double *)field_of(to, o) = fraction_of(from, o);
     else
         store_number(to, o, number_of(from, o));
     to->origins[o] = from->origins[o];
@@ -208,6 +219,20 @@ static bool in_range(const struct config_option_row *row, int64_t value)
     if (row->type == CONFIG_TYPE_BOOL || row->type == CONFIG_TYPE_ENUM)
         return true;
     return value >= row->min && value <= row->max;
+}
+
+/* Not what a metrics page may hold beyond numbers: NaN and the infinities. */
+static char *set_fraction(struct config *c, enum config_option o, struct slice text)
+{
+    const struct config_option_row *row = config_option_row(o);
+    double value;
+
+    if (!number_parse(text, &value) || !isfinite(value))
+        return mem_strdup("not a number: expected one such as 1.0, 0.25 or 2e3");
+    if (value < (double)row->min || value > (double)row->max)
+        return mem_printf("out of range: expected at least %lld", (long long)row->min);
+    *(double *)field_of(c, o) = value;
+    return NULL;
 }
 
 static void format_number(const struct config_option_row *row, int64_t value, char out[DURATION_TEXT_MAX])
@@ -294,7 +319,7 @@ static char *check_string(enum config_option o, struct slice text)
 
     if (memchr(text.p, '\0', text.n) != NULL)
         return mem_strdup("holds a zero byte");
-    if (o == CONFIG_OPT_session_boost_header)
+    if (o == CONFIG_OPT_session_boost_header || o == CONFIG_OPT_fairness_user_header)
         return check_header_list(text);
     if (o == CONFIG_OPT_bind)
         return check_bind(text);
@@ -315,6 +340,10 @@ bool config_option_set(struct config *c, enum config_option o, struct slice text
         *error = check_string(o, text);
         if (*error == NULL)
             store_string(c, o, text);
+        return *error == NULL;
+    }
+    if (row->type == CONFIG_TYPE_NUMBER) {
+        *error = set_fraction(c, o, text);
         return *error == NULL;
     }
     if (!parse_number(row, text, &value))
@@ -341,8 +370,10 @@ void config_option_set_defaults(struct config *c)
 bool config_option_format(const struct config *c, enum config_option o, struct buf *out)
 {
     const struct config_option_row *row = config_option_row(o);
-    char text[DURATION_TEXT_MAX];
+    char text[DURATION_TEXT_MAX], fraction[NUMBER_TEXT_MAX];
 
+    if (row->type == CONFIG_TYPE_NUMBER)
+        return buf_append(out, fraction, number_format(fraction_of(c, o), fraction));
     if (row->type == CONFIG_TYPE_STRING)
         return buf_append_slice(out, slice_of(string_of(c, o)));
     if (row->type == CONFIG_TYPE_BOOL)

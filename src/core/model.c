@@ -137,6 +137,8 @@ void model_inherit(struct model *m, const struct model *ended)
 {
     boostq_stats_add(&m->q.stats, &ended->q.stats);
     m->q.tracker.evictions += ended->q.tracker.evictions;
+    if (m->q.fair != NULL && ended->q.fair != NULL)
+        fairq_inherit(m->q.fair, ended->q.fair);
     for (int reason = 0; reason < POD_ROOM_KINDS; reason++)
         m->closed_us[reason] += ended->closed_us[reason];
 }
@@ -212,4 +214,12 @@ void model_learn(struct model *m, const struct worth_turn *turn)
 enum pod_room model_target_room(const struct model_target *t, const struct pod_rules *rules, int64_t now_us)
 {
     return t->usable ? pod_room(t->pod, rules, now_us) : POD_NOT_USABLE;
+}
+
+enum pod_room model_gate(const struct model *m, int64_t now_us)
+{
+    static const enum pod_room reasons[] = {
+        [FAIRQ_OPEN] = POD_ROOM, [FAIRQ_MAX_CONCURRENT] = POD_MAX_CONCURRENT, [FAIRQ_MAX_QPS] = POD_MAX_QPS};
+
+    return m->q.fair == NULL ? POD_ROOM : reasons[fairq_gate(m->q.fair, now_us)];
 }

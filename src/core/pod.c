@@ -6,8 +6,9 @@
 #include <assert.h>
 
 static const char *const room_names[POD_ROOM_KINDS] = {
-    [POD_ROOM] = "open",   [POD_NOT_USABLE] = "no_usable_pod",  [POD_FULL] = "inflight_limit",
-    [POD_GRACE] = "grace", [POD_BACKPRESSURE] = "backpressure",
+    [POD_ROOM] = "open",       [POD_NOT_USABLE] = "no_usable_pod",  [POD_FULL] = "inflight_limit",
+    [POD_GRACE] = "grace",     [POD_BACKPRESSURE] = "backpressure", [POD_MAX_CONCURRENT] = "max_concurrent",
+    [POD_MAX_QPS] = "max_qps",
 };
 
 const char *pod_room_name(enum pod_room r)

@@ -217,7 +217,8 @@ class Router:
             m = self.metrics()
             names = ("kthena_router_active_requests", "kthena_router_active_downstream_requests",
                      "kthena_router_active_upstream_requests", "kthena_router_session_boost_queue_size",
-                     "kthena_router_session_boost_queue_inflight")
+                     "kthena_router_session_boost_queue_inflight", "kthena_router_fairness_queue_size",
+                     "kthena_router_fairness_queue_inflight")
             busy.clear()
             busy.update({name: m.total(name) for name in names if m.total(name) != 0})
             return not busy

@@ -140,11 +140,6 @@ def test_both_strategies_are_an_error():
     assert p.returncode > 0 and "ENABLE_SESSION_BOOST" in p.stderr and "ENABLE_FAIRNESS_SCHEDULING" in p.stderr
 
 
-def test_fairness_is_not_available():
-    p = run_router(env={"ENABLE_FAIRNESS_SCHEDULING": "true"})
-    assert p.returncode > 0 and "not available" in p.stderr
-
-
 def test_port_in_use_is_a_clear_error(start):
     pod = start.pod()
     p = run_router("--port", str(pod.port), "--metrics-port", "0", "--debug-port", "0", env={"ROUTER_BIND": "127.0.0.1"})

@@ -12,6 +12,7 @@ static const char *other_value(enum config_option o, size_t i)
     static const char *const numbers[] = {"1101", "1102", "1103"}, *const sizes[] = {"2KiB", "3KiB", "4KiB"};
     static const char *const durations[] = {"7s", "8s", "9s"}, *const binds[] = {"127.0.0.1", "::1",
                                                                                  "127.0.0.2"};
+    static const char *const windows[] = {"2m", "3m", "4m"};
     static const char *const backends[] = {"m=h:1", "m=h:2", "m=h:3"}, *const words[] = {"A", "B", "C"};
     const struct config_option_row *row = config_option_row(o);
 
@@ -21,7 +22,7 @@ static const char *other_value(enum config_option o, size_t i)
     case CONFIG_TYPE_BYTES:
         return sizes[i];
     case CONFIG_TYPE_DURATION:
-        return durations[i];
+        return o == CONFIG_OPT_fairness_window_size_us ? windows[i] : durations[i];
     case CONFIG_TYPE_ENUM:
         return strncmp(row->choices, "text", 4) == 0 ? (i % 2 == 0 ? "json" : "text")
                : row->choices[0] == 'o'              ? (i % 2 == 0 ? "off" : "prefer")
@@ -227,10 +228,9 @@ static void test_unknown_names(void **state)
     (void)state;
     fixture_expect(&f, false, "ROUTER_PROT is ignored; the nearest known one is ROUTER_PORT");
     fixture_expect(&f, false, "SESSION_STICKY_WIAT is ignored; the nearest known one is SESSION_STICKY_WAIT");
-    fixture_expect(&f, false, "FAIRNESS_MAX_QPS is ignored, like every FAIRNESS_ variable");
     fixture_expect(&f, false, "FAIRNESS_MAX_QSP is ignored; the nearest known one is FAIRNESS_MAX_QPS");
     fixture_expect(&f, false, "ROUTER_NO_VALUE");
-    fixture_expect_count(&f, 0, 5);
+    fixture_expect_count(&f, 0, 4);
     fixture_free(&f);
 }
 
@@ -253,6 +253,52 @@ static void test_kubernetes_service_variables(void **state)
     fixture_free(&f);
 }
 
+static void expect_weight(const char *text, const char *value, bool accepted)
+{
+    char env[100];
+    struct fixture f;
+
+    (void)snprintf(env, sizeof(env), "FAIRNESS_INPUT_TOKEN_WEIGHT=%s", text);
+    f = fixture_load(NULL, NULL, LIST(env, POD));
+    fixture_expect_value(f.c, CONFIG_OPT_fairness_input_token_weight, value,
+                         accepted ? CONFIG_ENV : CONFIG_DEFAULT);
+    fixture_expect_count(&f, 0, accepted ? 0 : 1);
+    fixture_free(&f);
+}
+
+static void test_fractions(void **state)
+{
+    (void)state;
+    expect_weight("0", "0", true);
+    expect_weight("2.5", "2.5", true);
+    expect_weight("+1e3", "1000", true);
+    expect_weight(".5", "0.5", true);
+    expect_weight("-1", "1", false);
+    expect_weight("NaN", "1", false);
+    expect_weight("inf", "1", false);
+    expect_weight("1 ", "1", false);
+    expect_weight("two", "1", false);
+    expect_weight("1_0", "1", false);
+}
+
+static void test_fairness_ranges(void **state)
+{
+    struct fixture f =
+        fixture_load(NULL, NULL,
+                     LIST("FAIRNESS_WINDOW_SIZE=30s", "FAIRNESS_QUEUE_TIMEOUT=", "FAIRNESS_MAX_CONCURRENT=-1",
+                          "FAIRNESS_MAX_QPS=0", "FAIRNESS_PRIORITY_TOKEN_WEIGHT=", POD));
+
+    (void)state;
+    fixture_expect(&f, false,
+                   "FAIRNESS_WINDOW_SIZE=\"30s\": out of range: expected 1m to 1h; using the default \"5m\"");
+    fixture_expect(&f, false, "FAIRNESS_QUEUE_TIMEOUT=\"\": not a duration");
+    fixture_expect(&f, false, "FAIRNESS_MAX_CONCURRENT=\"-1\"");
+    fixture_expect(&f, false, "FAIRNESS_MAX_QPS=\"0\"");
+    fixture_expect(&f, false, "FAIRNESS_PRIORITY_TOKEN_WEIGHT=\"\": not a number");
+    fixture_expect_count(&f, 0, 5);
+    fixture_free(&f);
+}
+
 /* ---- what options mean to each other ---- */
 
 static void test_strategies(void **state)
@@ -260,12 +306,16 @@ static void test_strategies(void **state)
     struct fixture both =
         fixture_load(NULL, LIST("--enable-session-boost"), LIST("ENABLE_FAIRNESS_SCHEDULING=1", POD));
     struct fixture fair = fixture_load(NULL, NULL, LIST("ENABLE_FAIRNESS_SCHEDULING=1", POD));
+    struct fixture flat = fixture_load(
+        NULL, NULL, LIST("ENABLE_FAIRNESS_SCHEDULING=1", "FAIRNESS_PRIORITY_TOKEN_WEIGHT=0", POD));
 
     (void)state;
     fixture_expect(&both, true, "ENABLE_SESSION_BOOST and ENABLE_FAIRNESS_SCHEDULING are both on");
     fixture_expect_count(&both, 1, 1);
-    fixture_expect(&fair, true, "not available in this version");
-    fixture_expect_count(&fair, 1, 1);
+    fixture_expect_count(&fair, 0, 0);
+    fixture_expect(&flat, false, "the token weight counts as 1");
+    fixture_expect_count(&flat, 0, 1);
+    fixture_free(&flat);
     fixture_free(&both);
     fixture_free(&fair);
 }
@@ -438,6 +488,8 @@ int main(void)
         cmocka_unit_test(test_values_without_a_limit),
         cmocka_unit_test(test_unknown_names),
         cmocka_unit_test(test_kubernetes_service_variables),
+        cmocka_unit_test(test_fractions),
+        cmocka_unit_test(test_fairness_ranges),
         cmocka_unit_test(test_strategies),
         cmocka_unit_test(test_header_list),
         cmocka_unit_test(test_backends),

@@ -17,6 +17,7 @@
 #define LONG_ID_BYTES 300
 #define NO_POD        (-1)
 #define SHARED        (-1)
+#define NO_USER       (-9)
 
 enum ref_where { REF_OUT, REF_FRESH, REF_BOOSTED, REF_FORCED, REF_RUNNING };
 
@@ -29,6 +30,14 @@ struct ref_item {
     bool boosted, forced;
     bool tried[N_PODS];
     unsigned n_tried;
+    int input_tokens; /* estimated */
+    bool runs;        /* and counts against its user */
+};
+
+/* Tokens that a user of a model has had; all that fall into one bucket have its start. */
+struct ref_charge {
+    int user;
+    int64_t start_us, input, output;
 };
 
 /* What one model knows of one session. */
@@ -59,6 +68,10 @@ struct ref_model {
     uint64_t last_admitted[N_PODS];
     uint64_t last_completed;
     uint64_t n_promoted;
+    struct ref_charge charges[PROGRAM_STEPS]; /* in the window, as they came */
+    size_t n_charges;
+    uint64_t idle_since[N_SESSIONS + 1]; /* order in which users ran out of requests */
+    int64_t next_turn_us;
 };
 
 struct world {
@@ -67,6 +80,7 @@ struct world {
     struct model *models[N_MODELS];
     struct pod *pods[N_PODS];
     struct admit_item items[N_ITEMS];
+    struct fairq_run runs[N_ITEMS];
     size_t n_models;
     uint64_t last_number; /* arrivals, entries and turns of the naive model */
     struct pod_rules pod_rules;
@@ -82,7 +96,7 @@ struct totals {
     uint64_t admissions, at_the_bound, longest;
     uint64_t closed[POD_ROOM_KINDS];
     struct boostq_stats stats;
-    uint64_t retried, evictions, passed_by_lanes;
+    uint64_t retried, evictions, passed_by_lanes, users_evicted, ranks_changed, by_user;
 };
 
 static struct totals totals;
@@ -120,6 +134,176 @@ static struct slice session_id(int session)
 static uint64_t pod_id(const struct world *w, int pod)
 {
     return pod == NO_POD ? 0 : w->pods[pod]->id;
+}
+
+/* ---- the naive model: users ---- */
+
+static bool is_of_user(const struct ref_item *it, int model, int session)
+{
+    return it->model == model && it->session == session;
+}
+
+static bool user_is_active(const struct world *w, int model, int user)
+{
+    for (int i = 0; i < N_ITEMS; i++) {
+        const struct ref_item *it = &w->ref_items[i];
+
+        if (is_of_user(it, model, user) && (it->where == REF_FRESH || it->runs))
+            return true;
+    }
+    return false;
+}
+
+static bool user_is_charged(const struct ref_model *m, int user)
+{
+    for (size_t i = 0; i < m->n_charges; i++) {
+        if (m->charges[i].user == user)
+            return true;
+    }
+    return false;
+}
+
+static void forget_charges(struct ref_model *m, int user, int64_t until_us)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < m->n_charges; i++) {
+        if (m->charges[i].user != user && m->charges[i].start_us > until_us)
+            m->charges[n++] = m->charges[i];
+    }
+    m->n_charges = n;
+}
+
+static void ref_evict_users(struct world *w, int model)
+{
+    struct ref_model *m = &w->ref_models[model];
+
+    for (;;) {
+        size_t n = 0;
+        int victim = NO_USER;
+
+        for (int u = -1; u < N_SESSIONS; u++) {
+            const bool active = user_is_active(w, model, u), charged = user_is_charged(m, u);
+
+            n += active || charged;
+            if (!active && charged && (victim == NO_USER || m->idle_since[u + 1] < m->idle_since[victim + 1]))
+                victim = u;
+        }
+        if (n <= m->rules.fairness.max_users || victim == NO_USER)
+            return;
+        forget_charges(m, victim, 0);
+        totals.users_evicted++;
+    }
+}
+
+static void ref_settle_user(struct world *w, int model, int user)
+{
+    if (w->ref_models[model].rules.fair && !user_is_active(w, model, user))
+        w->ref_models[model].idle_since[user + 1] = ++w->last_number;
+}
+
+static void ref_advance(struct world *w, int model)
+{
+    const struct fairq_rules *r = &w->ref_models[model].rules.fairness;
+
+    if (w->ref_models[model].rules.fair)
+        forget_charges(&w->ref_models[model], NO_USER, w->now_us - r->window_us - r->window_us / 60);
+}
+
+static double ref_priority(const struct world *w, int model, int user)
+{
+    const struct ref_model *m = &w->ref_models[model];
+    const struct fairq_rules *r = &m->rules.fairness;
+    double input = 0, output = 0, requests = 0;
+
+    for (size_t i = 0; i < m->n_charges; i++) {
+        if (m->charges[i].user != user)
+            continue;
+        input += (double)m->charges[i].input;
+        output += (double)m->charges[i].output;
+        requests++;
+    }
+    for (int i = 0; i < N_ITEMS; i++) {
+        if (is_of_user(&w->ref_items[i], model, user) && w->ref_items[i].runs) {
+            input += w->ref_items[i].input_tokens;
+            requests++;
+        }
+    }
+    return r->token_weight * (r->input_weight * input + r->output_weight * output) +
+           r->request_weight * requests;
+}
+
+static uint64_t ref_oldest_of_user(const struct world *w, int model, int user)
+{
+    uint64_t oldest = UINT64_MAX;
+
+    for (int i = 0; i < N_ITEMS; i++) {
+        const struct ref_item *it = &w->ref_items[i];
+
+        if (is_of_user(it, model, user) && it->where == REF_FRESH && it->arrival < oldest)
+            oldest = it->arrival;
+    }
+    return oldest;
+}
+
+/* Between requests of two users. */
+static bool ref_user_before(const struct world *w, const struct ref_item *a, const struct ref_item *b)
+{
+    const double pa = ref_priority(w, a->model, a->session), pb = ref_priority(w, b->model, b->session);
+
+    if (pa < pb || pb < pa)
+        return pa < pb;
+    if ((a->session < 0) != (b->session < 0))
+        return b->session < 0;
+    return ref_oldest_of_user(w, a->model, a->session) < ref_oldest_of_user(w, b->model, b->session);
+}
+
+static void ref_start(struct world *w, struct ref_item *it)
+{
+    struct ref_model *m = &w->ref_models[it->model];
+
+    it->runs = m->rules.fair;
+    if (w->now_us - m->next_turn_us > 5000)
+        m->next_turn_us = w->now_us;
+    m->next_turn_us += m->rules.fair ? 1000000 / m->rules.fairness.max_qps : 0;
+}
+
+static void ref_charge(struct ref_model *m, int user, int64_t now_us, int input, int output)
+{
+    struct ref_charge c = {user, now_us, input, output};
+
+    for (size_t i = 0; i < m->n_charges; i++) {
+        const int64_t start_us = m->charges[i].start_us;
+
+        if (m->charges[i].user == user && now_us - start_us < m->rules.fairness.window_us / 60)
+            c.start_us = start_us;
+    }
+    m->charges[m->n_charges++] = c;
+}
+
+static void ref_end(struct world *w, struct ref_item *it, int input, int output)
+{
+    if (!it->runs)
+        return;
+    it->runs = false;
+    if (input + output > 0)
+        ref_charge(&w->ref_models[it->model], it->session, w->now_us, input, output);
+    ref_settle_user(w, it->model, it->session);
+    ref_evict_users(w, it->model);
+}
+
+static enum pod_room ref_gate(const struct world *w, int model)
+{
+    const struct ref_model *m = &w->ref_models[model];
+    unsigned n = 0;
+
+    if (!m->rules.fair)
+        return POD_ROOM;
+    for (int i = 0; i < N_ITEMS; i++)
+        n += w->ref_items[i].model == model && w->ref_items[i].runs;
+    if (m->rules.fairness.max_concurrent > 0)
+        return n < m->rules.fairness.max_concurrent ? POD_ROOM : POD_MAX_CONCURRENT;
+    return w->now_us < m->next_turn_us ? POD_MAX_QPS : POD_ROOM;
 }
 
 /* ---- the naive model: sessions and lanes ---- */
@@ -211,6 +395,8 @@ static void ref_push(struct world *w, int i, int model, int session)
         ref_enter_boosted(w, it);
     else
         it->where = REF_FRESH;
+    if (m->rules.fair)
+        ref_evict_users(w, model);
 }
 
 static struct ref_item *ref_first_fresh_of(struct world *w, int model, int session)
@@ -418,11 +604,24 @@ static bool ref_before(const struct world *w, const struct ref_item *a, const st
         if (ca != cb)
             return ca > cb;
     }
+    if (a->where == REF_FRESH && w->ref_models[a->model].rules.fair && a->session != b->session)
+        return ref_user_before(w, a, b);
     return a->arrival < b->arrival;
 }
 
-static void ref_force(struct ref_item *it)
+/* Unserved. */
+static void ref_leave(struct world *w, struct ref_item *it)
 {
+    const bool was_fresh = it->where == REF_FRESH;
+
+    it->where = REF_OUT;
+    if (was_fresh)
+        ref_settle_user(w, it->model, it->session);
+}
+
+static void ref_force(struct world *w, struct ref_item *it)
+{
+    ref_leave(w, it);
     it->where = REF_FORCED;
     it->forced = true;
     it->lane = SHARED;
@@ -443,7 +642,7 @@ static void ref_force_due(struct world *w)
 {
     for (int i = 0; i < N_ITEMS; i++) {
         if (ref_is_due(w, &w->ref_items[i]))
-            ref_force(&w->ref_items[i]);
+            ref_force(w, &w->ref_items[i]);
     }
 }
 
@@ -459,6 +658,8 @@ static struct ref_item *ref_best_of(struct world *w, int model)
 {
     struct ref_item *best = NULL;
 
+    if (ref_gate(w, model) != POD_ROOM)
+        return NULL;
     for (int i = 0; i < N_ITEMS; i++) {
         struct ref_item *it = &w->ref_items[i];
 
@@ -529,17 +730,21 @@ static struct ref_item *ref_admit(struct world *w)
     struct ref_item *it;
     int pod;
 
-    for (int model = 0; model < (int)w->n_models; model++)
+    for (int model = 0; model < (int)w->n_models; model++) {
         ref_refresh(w, model);
+        ref_advance(w, model);
+    }
     ref_force_due(w);
     it = ref_best(w);
     if (it == NULL)
         return NULL;
     pod = ref_pod_for(w, it);
     it->warm = it->session >= 0 ? w->ref_models[it->model].sessions[it->session].known_pod : NO_POD;
-    if (it->where == REF_BOOSTED)
+    if (it->where != REF_FORCED)
         ref_count_overtakes(w, it);
+    totals.by_user += it->where == REF_FRESH && it != ref_first_fresh_of(w, it->model, -1);
     ref_give_slot(w, it, pod);
+    ref_settle_user(w, it->model, it->session);
     return it;
 }
 
@@ -557,6 +762,10 @@ static enum pod_room ref_closed_reason(const struct world *w, int model)
         n_usable += m->usable[m->targets[i]];
     if (n_usable == 0)
         return POD_NOT_USABLE;
+    for (size_t i = 0; i < m->n_targets && ref_gate(w, model) != POD_ROOM; i++) {
+        if (ref_room(w, model, m->targets[i]) == POD_ROOM)
+            return ref_gate(w, model);
+    }
     for (size_t k = 0; k < ARRAY_LEN(by_priority); k++) {
         for (size_t i = 0; i < m->n_targets; i++) {
             if (ref_room(w, model, m->targets[i]) == by_priority[k])
@@ -579,7 +788,7 @@ static struct ref_item *ref_expire(struct world *w, int model)
     }
     if (r->timeout_us <= 0 || oldest == NULL || w->now_us - oldest->arrived_us < r->timeout_us)
         return NULL;
-    oldest->where = REF_OUT;
+    ref_leave(w, oldest);
     return oldest;
 }
 
@@ -660,6 +869,26 @@ static void compare_all(const struct world *w)
 
 /* ---- steps on both sides ---- */
 
+static void start_run(struct world *w, int i)
+{
+    struct ref_item *it = &w->ref_items[i];
+    struct fairq *fair = w->models[it->model]->q.fair;
+
+    if (fair != NULL)
+        fairq_start(fair, &w->runs[i], &w->items[i].queue.fair, w->now_us);
+    ref_start(w, it);
+}
+
+static void end_run(struct world *w, int i, int input, int output)
+{
+    struct ref_item *it = &w->ref_items[i];
+    struct fairq *fair = w->models[it->model]->q.fair;
+
+    if (fair != NULL)
+        fairq_end(fair, &w->runs[i], input, output, w->now_us);
+    ref_end(w, it, input, output);
+}
+
 static bool step_admit(struct world *w)
 {
     struct admission got = {0};
@@ -680,6 +909,7 @@ static bool step_admit(struct world *w)
     CHECK(boostq_warm_pod(&got.model->q, &got.item->queue) == pod_id(w, ref_warm(w, ref)));
     totals.at_the_bound += ref->overtaken == w->ref_models[ref->model].rules.max_overtakes;
     totals.admissions++;
+    start_run(w, i);
     return true;
 }
 
@@ -728,14 +958,18 @@ static int some_item(const struct world *w, bool running)
 static void step_push(struct world *w)
 {
     int i = below(N_ITEMS), model = below((int)w->n_models), session = below(N_SESSIONS + 2) - 2;
+    int input_tokens = below(5);
 
     if (w->ref_items[i].where != REF_OUT)
         return;
     if (session < -1)
         session = -1;
-    w->items[i] = (struct admit_item){.queue = {.session = session_id(session)}};
+    w->items[i] =
+        (struct admit_item){.queue = {.session = session_id(session),
+                                      .fair = {.user = session_id(session), .input_tokens = input_tokens}}};
     boostq_push(&w->models[model]->q, &w->items[i].queue, w->now_us);
     ref_push(w, i, model, session);
+    w->ref_items[i].input_tokens = input_tokens;
 }
 
 static void step_mark(struct world *w, int model, int session, int pod)
@@ -757,6 +991,7 @@ static void step_finish(struct world *w)
         step_mark(w, it->model, it->session, it->pod);
     pod_release_slot(w->pods[it->pod], &w->admit.rules, open_grace, w->now_us);
     ref_release(w, it->pod, open_grace);
+    end_run(w, i, below(6), below(6));
     it->where = REF_OUT;
 }
 
@@ -777,7 +1012,7 @@ static void ref_retry(struct world *w, struct ref_item *it, enum admit_retry got
     if (next == NO_POD) {
         if (w->ref_models[it->model].rules.boost && it->session >= 0)
             ref_know_session(w, it);
-        ref_force(it);
+        ref_force(w, it);
     } else {
         CHECK(pod == w->pods[next]);
         totals.retried++;
@@ -798,6 +1033,7 @@ static void step_connect_failed(struct world *w)
         return;
     pod_release_slot(failed, &w->admit.rules, false, w->now_us);
     ref_release(w, it->pod, false);
+    end_run(w, i, 0, 0);
     aside = pod_connect_failed(failed, w->now_us);
     p->failures++;
     CHECK(aside == (p->failures >= 3 && p->aside_until_us <= w->now_us));
@@ -807,6 +1043,8 @@ static void step_connect_failed(struct world *w)
     }
     got = admit_retry(&w->admit, w->models[it->model], &w->items[i], failed, w->now_us, &next);
     ref_retry(w, it, got, next);
+    if (got == ADMIT_RETRY_NOW)
+        start_run(w, i);
 }
 
 static void step_connect_succeeded(struct world *w)
@@ -825,7 +1063,7 @@ static void step_remove(struct world *w)
     if (i < 0)
         return;
     boostq_remove(&w->models[w->ref_items[i].model]->q, &w->items[i].queue);
-    w->ref_items[i].where = REF_OUT;
+    ref_leave(w, &w->ref_items[i]);
 }
 
 static void step_numbers(struct world *w)
@@ -910,9 +1148,23 @@ static void step_time(struct world *w)
     w->now_us = to_us;
 }
 
-static struct boostq_rules random_rules(bool boost)
+static struct fairq_rules random_fairness(void)
+{
+    return (struct fairq_rules){.window_us = 60 + below(300),
+                                .input_weight = below(3),
+                                .output_weight = below(3),
+                                .token_weight = below(4) > 0,
+                                .request_weight = below(2),
+                                .max_users = (size_t)(2 + below(N_SESSIONS)),
+                                .max_concurrent = (unsigned)(chance(3) ? 0 : 1 + below(6)),
+                                .max_qps = chance(2) ? 100000 : 20000};
+}
+
+static struct boostq_rules random_rules(bool boost, bool fair)
 {
     struct boostq_rules r = {.boost = boost,
+                             .fair = fair,
+                             .fairness = random_fairness(),
                              .sticky = !chance(4),
                              .prefer_warm = chance(2),
                              .sticky_wait_us = 1 + below(20),
@@ -927,12 +1179,14 @@ static void step_rules(struct world *w)
 {
     int model = below((int)w->n_models);
     struct ref_model *m = &w->ref_models[model];
-    struct boostq_rules r = random_rules(m->rules.boost);
+    struct boostq_rules r = random_rules(m->rules.boost, m->rules.fair);
 
     /* A lower bound would make counts that are already above it; the bound is checked with a constant one. */
     r.max_overtakes = m->rules.max_overtakes;
     boostq_set_rules(&w->models[model]->q, &r);
     m->rules = r;
+    if (r.fair)
+        ref_evict_users(w, model);
     ref_evict(m);
     for (size_t i = 0; i < m->n_targets && !r.sticky; i++)
         ref_empty_lane(w, model, m->targets[i]);
@@ -973,7 +1227,7 @@ static void random_step(struct world *w)
 
 static void world_init(struct world *w)
 {
-    bool boost = !chance(12);
+    bool fair = chance(3), boost = !fair && !chance(12);
 
     *w = (struct world){.now_us = 1000000, .n_models = (size_t)(1 + below(N_MODELS))};
     w->finish_per_cent = chance(2) ? 34 : 14 + below(20);
@@ -985,7 +1239,7 @@ static void world_init(struct world *w)
     for (int p = 0; p < N_PODS; p++)
         w->pods[p] = pod_new(SLICE("10.0.0.1:8000"));
     for (int model = 0; model < (int)w->n_models; model++) {
-        struct boostq_rules r = random_rules(boost);
+        struct boostq_rules r = random_rules(boost, fair);
         size_t n = (size_t)(1 + below(N_PODS));
 
         w->models[model] = model_new("m", &r);
@@ -1004,9 +1258,10 @@ static void finish_everything(struct world *w)
     for (int i = 0; i < N_ITEMS; i++) {
         struct ref_item *it = &w->ref_items[i];
 
-        if (it->where == REF_RUNNING)
+        if (it->where == REF_RUNNING) {
             pod_release_slot(w->pods[it->pod], &w->admit.rules, true, w->now_us);
-        else if (waits(it))
+            end_run(w, i, 0, 0);
+        } else if (waits(it))
             boostq_remove(&w->models[it->model]->q, &w->items[i].queue);
     }
 }
@@ -1032,6 +1287,10 @@ static void world_end(struct world *w)
         CHECK(boostq_len(q) == 0 && q->sessions.n == 0 && q->forced.n == 0 && boostq_oldest(q) == NULL);
         add_stats(&q->stats);
         totals.evictions += q->tracker.evictions;
+        if (q->fair != NULL) {
+            totals.ranks_changed += q->fair->rank_changes;
+            CHECK(q->fair->n_running == 0 && q->fair->waiting.n == 0);
+        }
         CHECK(q->shared.n == 0 && q->shared.overtakes_total == 0 && q->fresh_overtakes == 0);
         CHECK(q->shared_passed == 0);
         admit_remove_model(&w->admit, w->models[model]);
@@ -1093,6 +1352,9 @@ static void want_variety(uint64_t steps)
     want_often("retried at once", totals.retried, steps);
     want_often("expired", st->expired, steps);
     want_often("abandoned", st->abandoned, steps);
+    want_often("went before an older one of another user", totals.by_user, steps);
+    want_often("users forgotten", totals.users_evicted, steps);
+    want_often("ranks changed while waiting", totals.ranks_changed, steps);
     for (int k = POD_ROOM + 1; k < POD_ROOM_KINDS; k++)
         want_often(pod_room_name((enum pod_room)k), totals.closed[k], steps);
 }
