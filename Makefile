@@ -57,11 +57,12 @@ bench_bins  := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(call src_of,tests/b
 base_tests  := $(filter $(patsubst src/base/%.c,$(BUILD)/unit/test_%,$(wildcard src/base/*.c)) \
                  $(BUILD)/unit/test_util $(BUILD)/unit/test_list,$(unit_bins))
 c_files      = $(call src_of,include/*.h src/*/*.c src/*/*.h tests/unit/*.[ch] tests/fuzz/*.[ch] tests/sim/*.[ch] \
-                 tests/bench/*.[ch] tests/torture/*.[ch])
+                 tests/bench/*.[ch] tests/torture/*.[ch] tests/torture/preload/*.c)
 
 router := $(BUILD)/kthena-router
 sim    := $(BUILD)/vllm-sim
 torture := $(BUILD)/torture
+torture_clock := $(BUILD)/torture-clock.so
 
 .PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-profile bench-ttft test e2e-openai e2e-vllm check torture mutants soak-streams lint generated generate rules chart deploy-check generate-deploy demo fuzz fuzz-run format install clean help \
         deps deps-demo deps-test FORCE
@@ -79,6 +80,7 @@ help:
 	@echo 'make e2e-openai  the official OpenAI client through the router; "make e2e-vllm": with two real vLLM engines'
 	@echo 'make check       test + lint + generated files; "make generate" renews those'
 	@echo 'make torture N=20000 SEED=   random faults of clients, pods and the world; what each must see is checked'
+	@echo 'make soak S=1800  the same at half load for S seconds; memory and delay for each minute'
 	@echo 'make deploy-check  the Helm chart for a matrix of values (helm built with Go if there is none), the alert rules'
 	@echo 'make mutants     breaks one rule at a time and demands that a test notices'
 	@echo 'make soak-streams S=60   2,000 event streams for S seconds, each byte checked'
@@ -175,6 +177,11 @@ $(torture): $(torture_objs)
 	$(call say,LINK)
 	$(Q)$(CC) $(link_flags) -o $@ $^
 
+# Loaded into the router, sanitized or not, so it is neither.
+$(torture_clock): tests/torture/preload/clock.c $(BUILD)/flags | deps
+	$(call say,LINK)
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -fPIC -shared -o $@ $< -ldl
+
 # Tests of base see base alone, tests of core see base and core: a call upwards is a link error.
 $(base_tests): $(BUILD)/unit/%: $(BUILD)/obj/tests/unit/%.o $(base_objs)
 	@mkdir -p $(@D)
@@ -210,8 +217,8 @@ bench-bins: $(bench_bins)
 
 test_env = ROUTER_BIN=$(abspath $(router)) VLLM_SIM=$(abspath $(sim)) PYTHONDONTWRITEBYTECODE=1
 
-test: $(unit_bins) $(fuzz_bins) $(torture) all | deps-test
-	$(Q)$(test_env) $(PYTHON) tests/run --unit $(unit_bins) --fuzz $(fuzz_bins) --torture $(torture) --e2e tests/e2e
+test: $(unit_bins) $(fuzz_bins) $(torture) $(torture_clock) all | deps-test
+	$(Q)$(test_env) $(PYTHON) tests/run --unit $(unit_bins) --fuzz $(fuzz_bins) --torture $(torture) $(abspath $(torture_clock)) --e2e tests/e2e
 
 # The official OpenAI client, in an environment of its own below $(BUILD): with simulated pods, and with two vLLM engines that
 # serve a tiny model of random weights on the CPU (about 6 GB are installed; CHECKS="turns cancel" runs these alone).
@@ -240,8 +247,14 @@ lint: $(router_objs)
 
 # N requests with faults of all kinds; the same SEED plays the same requests again. ARGS=--help lists more.
 N ?= 20000
-torture: $(router) $(torture)
-	$(Q)$(torture) --router $(router) --requests $(N) $(if $(SEED),--seed $(SEED)) $(ARGS)
+torture: $(router) $(torture) $(torture_clock)
+	$(Q)$(torture) --router $(router) --preload $(abspath $(torture_clock)) --requests $(N) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# Half an hour at about half load, with faults; memory, descriptors and the delay of untouched requests for each minute.
+soak: $(router) $(torture) $(torture_clock)
+	$(Q)$(torture) --router $(router) --preload $(abspath $(torture_clock)) --seconds $(S) --rate 400 $(if $(SEED),--seed $(SEED)) $(ARGS)
+soak: S = 1800
+.PHONY: soak
 
 # ---- what lies in deploy/ ----
 

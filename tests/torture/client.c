@@ -39,6 +39,12 @@ static struct plan *client_plan(struct client *c)
 
 /* ---- what came of a request ---- */
 
+/* At a given rate each client thinks; else it hardly does. */
+static uint32_t client_pause_us(struct client *c)
+{
+    return rng_below(&c->rng, settings.rate > 0 ? 2 * 1000000u / settings.rate * n_clients : 1500);
+}
+
 static void client_done_all(struct client *c)
 {
     c->awaiting = false;
@@ -48,10 +54,13 @@ static void client_done_all(struct client *c)
     if (flow_is_open(&c->flow)) {
         flow_pause_reading(&c->flow, false);
         c->flow.read_max = 0;
-        loop_arm(&c->timer, util_now_us() + rng_below(&c->rng, 1500));
+        loop_arm(&c->timer, util_now_us() + client_pause_us(c));
         return;
     }
-    client_next(c);
+    if (settings.rate > 0)
+        loop_arm(&c->timer, util_now_us() + client_pause_us(c));
+    else
+        client_next(c);
 }
 
 static void client_settle(struct client *c, enum result result)
@@ -65,6 +74,8 @@ static void client_settle(struct client *c, enum result result)
     tally.client[r->plan.client]++;
     if (r->arrivals > 0)
         tally.pod[r->plan.pod]++;
+    if (settings.seconds > 0)
+        soak_request(r);
 }
 
 /* The rest of the pipeline is lost with the connection. */
@@ -566,7 +577,7 @@ void clients_go(void)
 {
     for (unsigned i = 0; i < n_clients; i++)
         if (!clients[i].awaiting && !clients[i].surplus)
-            client_next(&clients[i]);
+            loop_arm(&clients[i].timer, util_now_us() + client_pause_us(&clients[i]));
 }
 
 void clients_open(unsigned n)

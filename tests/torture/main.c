@@ -1,6 +1,7 @@
 /* make torture: reads the command line, runs, prints the table. */
 #include "torture.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +15,13 @@ struct settings settings = {
 
 static void usage(void)
 {
-    fputs("usage: torture --router FILE [--requests N] [--seed N] [--round N] [--clients N] "
+    fputs("usage: torture --router FILE [--preload FILE] [--requests N] [--seed N] [--round N] [--clients N] "
           "[--rounds-per-start N] [--only N] [--calm] [--verbose]\n"
+          "  --preload the library that lets the router's wall clock jump\n"
           "  --seed    the same seed plays the same requests; without it one is chosen and printed\n"
           "  --round   requests between two moments of quiet in which all counters must be zero\n"
           "  --only    every request is a copy of request N of the seed\n"
+          "  --seconds S --rate R   a soak: R requests per second for S seconds, one start of the router\n"
           "  --calm    nothing happens around the requests\n",
           stderr);
     exit(2);
@@ -53,6 +56,8 @@ static void read_arguments(int argc, char **argv)
         i++;
         if (strcmp(name, "--router") == 0)
             settings.router = value;
+        else if (strcmp(name, "--preload") == 0)
+            settings.preload = value;
         else if (strcmp(name, "--requests") == 0)
             settings.requests = (uint32_t)number(value);
         else if (strcmp(name, "--seed") == 0)
@@ -63,6 +68,10 @@ static void read_arguments(int argc, char **argv)
             settings.clients = (unsigned)number(value);
         else if (strcmp(name, "--rounds-per-start") == 0)
             settings.episode_rounds = (unsigned)number(value);
+        else if (strcmp(name, "--seconds") == 0)
+            settings.seconds = (uint32_t)number(value);
+        else if (strcmp(name, "--rate") == 0)
+            settings.rate = (uint32_t)number(value);
         else if (strcmp(name, "--only") == 0)
             settings.only = (uint32_t)number(value);
         else
@@ -79,6 +88,11 @@ int main(int argc, char **argv)
     int64_t start_us;
 
     read_arguments(argc, argv);
+    if (settings.seconds > 0) {
+        settings.requests = UINT32_MAX - 1;
+        settings.episode_rounds = UINT_MAX;
+        settings.round = settings.rate > 0 ? settings.rate * 15 : settings.round;
+    }
     signal(SIGPIPE, SIG_IGN);
     if (getrlimit(RLIMIT_NOFILE, &r) == 0) {
         r.rlim_cur = r.rlim_max < 65536 ? r.rlim_max : 65536;
@@ -102,6 +116,9 @@ int main(int argc, char **argv)
     pods_close();
     loop_close();
     rmdir(directory);
+    if (settings.seconds > 0)
+        soak_table();
+    soak_close();
     oracle_table((double)(util_now_us() - start_us) / 1e6);
     return tally.wrong + tally.duplicates + tally.lost + tally.leaks + tally.deaths > 0 ? 1 : 0;
 }

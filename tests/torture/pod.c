@@ -471,6 +471,11 @@ static void pod_request(struct pod_conn *c)
         oracle_complain(r, "a connection was used again that is not in step");
     if (buf_size(&c->wire.in) > 0)
         oracle_complain(r, "a pod got bytes behind a request");
+    if (c->half_closed && flow_peer_left(&c->flow)) {
+        /* The router saw our end, and may have sent it again before we read this. */
+        pod_conn_drop(c, false);
+        return;
+    }
     if (c->wire.mark >= 0 && r == NULL)
         oracle_complain(NULL, "a pod got request %ld, which is over", c->wire.mark);
     if (strcmp(c->wire.target, "/metrics") != 0) {

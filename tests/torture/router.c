@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -120,55 +122,119 @@ void router_block_logs(bool blocked)
 
 /* ---- the process ---- */
 
-static void router_exec(const char *ini, bool boost, bool text_log, unsigned queue_max, int out, int err)
-{
-    char queue[48];
-    const char *const env[] = {"PATH=/usr/bin:/bin",
-                               "ROUTER_BIND=127.0.0.1",
-                               boost ? "ENABLE_SESSION_BOOST=true" : "ENABLE_SESSION_BOOST=false",
-                               text_log ? "ACCESS_LOG_FORMAT=text" : "ACCESS_LOG_FORMAT=json",
-                               queue,
-                               "METRICS_SCRAPE_INTERVAL=100ms",
-                               "METRICS_SCRAPE_TIMEOUT=300ms",
-                               "CLIENT_HEADER_TIMEOUT=3s",
-                               "CLIENT_BODY_TIMEOUT=1500ms",
-                               "CLIENT_WRITE_TIMEOUT=1s",
-                               "UPSTREAM_CONNECT_TIMEOUT=300ms",
-                               "UPSTREAM_HEADER_TIMEOUT=1500ms",
-                               "UPSTREAM_BODY_TIMEOUT=1500ms",
-                               "UPSTREAM_KEEPALIVE=400ms",
-                               "MAX_HEADER_BYTES=64KiB",
-                               "MAX_BODY_BYTES=512KiB",
-                               "DRAIN_TIMEOUT=20s",
-                               "ASAN_OPTIONS=abort_on_error=1",
-                               NULL};
-    const char *const args[] = {settings.router, "--port", "0", "--metrics-port", "0", "--debug-port", "0",
-                                "--config",      ini,      NULL};
+static int64_t *router_clock; /* shared with the library that is loaded into the router */
+static char router_clock_path[512];
 
-    snprintf(queue, sizeof queue, "QUEUE_MAX_REQUESTS=%u", queue_max);
+void router_jump_clock(int64_t seconds)
+{
+    if (router_clock != NULL)
+        *router_clock = seconds;
+}
+
+static void router_open_clock(void)
+{
+    const int64_t zero = 0;
+    int fd;
+    void *p;
+
+    if (settings.preload == NULL || router_clock != NULL)
+        return;
+    snprintf(router_clock_path, sizeof router_clock_path, "%s/clock", settings.directory);
+    fd = open(router_clock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, &zero, sizeof zero) != sizeof zero) {
+        perror(router_clock_path);
+        exit(2);
+    }
+    p = mmap(NULL, sizeof zero, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (p != MAP_FAILED)
+        router_clock = p;
+}
+
+void router_forget_clock(void)
+{
+    if (router_clock == NULL)
+        return;
+    munmap(router_clock, sizeof *router_clock);
+    router_clock = NULL;
+    unlink(router_clock_path);
+}
+
+static char *router_variable(const char *name, const char *value)
+{
+    struct buf text = {0};
+
+    buf_printf(&text, "%s=%s", name, value);
+    buf_put(&text, "", 1);
+    return text.data;
+}
+
+static void router_exec(const struct router_start *how, int out, int err)
+{
+    char queue[24];
+    const char *const args[] = {settings.router, "--port", "0",        "--metrics-port", "0",
+                                "--debug-port",  "0",      "--config", how->ini,         NULL};
+    char *env[32];
+    unsigned n = 0;
+
+    snprintf(queue, sizeof queue, "%u", how->queue_max);
+    env[n++] = router_variable("PATH", "/usr/bin:/bin");
+    env[n++] = router_variable("ROUTER_BIND", "127.0.0.1");
+    env[n++] = router_variable("ENABLE_SESSION_BOOST", how->boost ? "true" : "false");
+    env[n++] = router_variable("ACCESS_LOG_FORMAT", how->text_log ? "text" : "json");
+    env[n++] = router_variable("ACCESS_LOG_OUTPUT", how->full_disk ? "/dev/full" : "stdout");
+    env[n++] = router_variable("QUEUE_MAX_REQUESTS", queue);
+    env[n++] = router_variable("METRICS_SCRAPE_INTERVAL", "100ms");
+    env[n++] = router_variable("METRICS_SCRAPE_TIMEOUT", "300ms");
+    env[n++] = router_variable("CLIENT_HEADER_TIMEOUT", "3s");
+    env[n++] = router_variable("CLIENT_BODY_TIMEOUT", "1500ms");
+    env[n++] = router_variable("CLIENT_WRITE_TIMEOUT", "1s");
+    env[n++] = router_variable("UPSTREAM_CONNECT_TIMEOUT", "300ms");
+    env[n++] = router_variable("UPSTREAM_HEADER_TIMEOUT", "1500ms");
+    env[n++] = router_variable("UPSTREAM_BODY_TIMEOUT", "1500ms");
+    env[n++] = router_variable("UPSTREAM_KEEPALIVE", "400ms");
+    env[n++] = router_variable("MAX_HEADER_BYTES", "64KiB");
+    env[n++] = router_variable("MAX_BODY_BYTES", "512KiB");
+    env[n++] = router_variable("DRAIN_TIMEOUT", "20s");
+    env[n++] = router_variable("ASAN_OPTIONS", "abort_on_error=1:verify_asan_link_order=0");
+    if (router_clock != NULL) {
+        env[n++] = router_variable("LD_PRELOAD", settings.preload);
+        env[n++] = router_variable("TORTURE_CLOCK", router_clock_path);
+    }
+    env[n] = NULL;
+    if (how->open_files > 0) {
+        const struct rlimit few = {how->open_files, how->open_files};
+
+        setrlimit(RLIMIT_NOFILE, &few);
+    }
     dup2(out, 1);
     dup2(err, 2);
-    execve(settings.router, (char *const *)(uintptr_t)args, (char *const *)(uintptr_t)env);
+    execve(settings.router, (char *const *)(uintptr_t)args, env);
     perror(settings.router);
     _exit(127);
 }
 
-void router_start(const char *ini, bool boost, bool text_log, unsigned queue_max)
+void router_start(const struct router_start *how)
 {
     int out[2], err[2];
 
+    router_open_clock();
     if (pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0 || (router_pid = fork()) < 0) {
         perror("torture: cannot start the router");
         exit(2);
     }
     if (router_pid == 0)
-        router_exec(ini, boost, text_log, queue_max, out[1], err[1]);
+        router_exec(how, out[1], err[1]);
     close(out[1]);
     close(err[1]);
     memset(router_ports, 0, sizeof router_ports);
     router_port = 0;
     router_n_last = 0;
-    router_log_open(&router_out, out[0], oracle_log_line);
+    router_out.io.fd = -1;
+    if (how->deaf)
+        close(out[0]);
+    else
+        router_log_open(&router_out, out[0], oracle_log_line);
     router_log_open(&router_err, err[0], router_err_line);
 }
 

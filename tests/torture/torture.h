@@ -216,11 +216,19 @@ void oracle_new_router(void);         /* its counts begin at zero */
 struct record *oracle_record(long n); /* NULL = not of this round */
 void oracle_complain(const struct record *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void oracle_disturb(enum disturbance d, int64_t until_us);
+void oracle_calm(enum disturbance d);
 bool oracle_disturbed(enum disturbance d, int64_t since_us);
 void oracle_log_line(char *line, size_t n);
 /* When all is quiet. lines_dropped: as the router counts them, since its start. */
 void oracle_judge(bool complete_log, uint64_t lines_dropped);
 void oracle_table(double seconds);
+
+/* ---- soak.c ---- */
+
+void soak_request(const struct record *r);
+void soak_rest(long rss_kb, long fds); /* of the router, at a moment of quiet */
+void soak_table(void);
+void soak_close(void);
 
 /* ---- pod.c ---- */
 
@@ -246,8 +254,15 @@ unsigned clients_busy(void);
 extern uint16_t router_port; /* 0 = not there */
 extern pid_t router_pid;
 
-/* ini: where its configuration is. boost, text_log: of this start. */
-void router_start(const char *ini, bool boost, bool text_log, unsigned queue_max);
+struct router_start {
+    const char *ini;
+    bool boost, text_log, full_disk, deaf; /* deaf: nobody has its stdout */
+    unsigned queue_max, open_files;        /* open_files 0 = as many as there are */
+};
+void router_start(const struct router_start *how);
+/* Only with settings.preload. */
+void router_jump_clock(int64_t seconds);
+void router_forget_clock(void);
 bool router_is_up(void);
 /* False: it ended. *status as of waitpid. */
 bool router_is_alive(int *status);
@@ -261,12 +276,18 @@ enum router_port_kind { ROUTER_INFERENCE, ROUTER_METRICS, ROUTER_DEBUG };
 void router_get(enum router_port_kind port, const char *path, router_got_fn *got);
 void router_send_junk(enum router_port_kind port, const char *p, size_t n);
 
+/* ---- watch.c ---- */
+
+void watch_start(unsigned limit); /* of a pod, 0 = there are no queues */
+void watch_look(void);
+
 /* ---- world.c ---- */
 
 struct settings {
-    const char *router, *directory;
+    const char *router, *preload, *directory;
     uint64_t seed;
     uint32_t requests, round, only;
+    uint32_t seconds, rate; /* of a soak: how long, and requests per second */
     unsigned clients, episode_rounds;
     bool verbose, calm;
 };

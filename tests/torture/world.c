@@ -19,12 +19,12 @@
 enum phase { PHASE_START, PHASE_WARM, PHASE_ROUND, PHASE_QUIET, PHASE_LOGS, PHASE_STOP };
 
 static enum phase phase;
-static int64_t phase_since_us, next_act_us, next_question_us;
+static int64_t start_us, phase_since_us, next_act_us, next_look_us, next_question_us;
 static struct loop_timer tick;
 static struct rng world_rng;
 static uint32_t next_request, round_end, rounds_here;
 static unsigned limit_here;
-static bool boost_here, stopping_under_load;
+static bool boost_here, stopping_under_load, log_here;
 static long fds_at_rest, rss_after_first_kb;
 static uint64_t lines_dropped_here;
 static char ini_path[512];
@@ -287,9 +287,15 @@ static void world_act(enum world_act act)
     case WORLD_FEW_FDS:
         act_few_fds();
         break;
+    case WORLD_CLOCK:
+        router_jump_clock((int64_t)rng_below(&world_rng, 400 * 86400) - 200 * 86400);
+        break;
     case WORLD_ADMIN:
         act_admin();
         break;
+    case WORLD_FULL_DISK:
+    case WORLD_DEAF:
+    case WORLD_FEW_FILES:
     case WORLD_ACTS:
         break;
     }
@@ -308,6 +314,8 @@ static void world_mend(bool all)
         if (all)
             pod_metrics_mode(i, 0);
     }
+    if (all)
+        router_jump_clock(0);
     if (thaw_us != 0 && thaw_us <= now_us) {
         thaw_us = 0;
         kill(router_pid, SIGCONT);
@@ -349,9 +357,31 @@ static void world_start_round(void)
     clients_go();
 }
 
+/* One start of four has something odd from the beginning. */
+static void world_choose_surroundings(struct router_start *how, struct rng *r)
+{
+    const unsigned odd = settings.calm || settings.seconds > 0 ? 0 : rng_below(r, 12);
+
+    how->full_disk = odd == 1;
+    how->deaf = odd == 2;
+    how->open_files = odd == 3 ? 100 : 0;
+    tally.world[WORLD_FULL_DISK] += how->full_disk;
+    tally.world[WORLD_DEAF] += how->deaf;
+    tally.world[WORLD_FEW_FILES] += how->open_files > 0;
+    log_here = !how->full_disk && !how->deaf;
+    if (how->open_files > 0) {
+        oracle_disturb(DISTURB_FDS, INT64_MAX / 2);
+        oracle_disturb(DISTURB_PODS, INT64_MAX / 2);
+    } else {
+        oracle_calm(DISTURB_FDS);
+        oracle_calm(DISTURB_PODS);
+    }
+}
+
 static void world_start_router(void)
 {
     struct rng r = {util_mix(settings.seed ^ (tally.episodes + 1) << 32)};
+    struct router_start how;
 
     tally.episodes++;
     rounds_here = 0;
@@ -360,11 +390,18 @@ static void world_start_router(void)
     oracle_new_router();
     rss_after_first_kb = 0;
     boost_here = rng_below(&r, 4) != 0;
-    limit_here = 4 + rng_below(&r, 13);
-    stopping_under_load = rng_below(&r, 2);
+    limit_here = 2 + rng_below(&r, 9);
+    stopping_under_load = settings.seconds == 0 && rng_below(&r, 2);
+    how = (struct router_start){.ini = ini_path, .boost = boost_here, .text_log = rng_below(&r, 2)};
+    how.queue_max = rng_below(&r, 3) == 0 ? 30 : 10000;
+    world_choose_surroundings(&how, &r);
     world_write_ini(0);
     pods_set_limit(boost_here ? limit_here : 0, 0);
-    router_start(ini_path, boost_here, rng_below(&r, 2), rng_below(&r, 3) == 0 ? 30 : 10000);
+    watch_start(boost_here ? limit_here : 0);
+    if (settings.verbose)
+        fprintf(stderr, "start: boost %d, limit %u, queue %u, open files %u, full disk %d, deaf %d\n",
+                how.boost, limit_here, how.queue_max, how.open_files, how.full_disk, how.deaf);
+    router_start(&how);
     world_enter(PHASE_START);
 }
 
@@ -377,6 +414,8 @@ static void world_stop_router(void)
 
 static bool world_is_last_round(void)
 {
+    if (settings.seconds > 0)
+        return util_now_us() - start_us > (int64_t)settings.seconds * 1000000;
     return next_request >= settings.requests || rounds_here >= settings.episode_rounds;
 }
 
@@ -401,7 +440,7 @@ static void world_ended(int status)
         return;
     if (stopping_under_load)
         oracle_judge(false, 0);
-    if (next_request >= settings.requests)
+    if (settings.seconds > 0 || next_request >= settings.requests)
         world_end();
     else
         world_start_router();
@@ -453,6 +492,8 @@ static void world_note_memory(const char *page)
     if (tally.rss_first_kb == 0)
         tally.rss_first_kb = rss_kb;
     tally.rss_last_kb = rss_kb;
+    if (settings.seconds > 0)
+        soak_rest(rss_kb, (long)world_sum(page, "process_open_fds"));
     if (rss_kb > rss_after_first_kb * 2 + WORLD_RSS_SLACK_KB) {
         tally.leaks++;
         oracle_complain(NULL, "memory grew from %ld KiB after the first round to %ld KiB", rss_after_first_kb,
@@ -500,7 +541,7 @@ static void world_ask_rest(void)
 
 static void world_round_judged(void)
 {
-    oracle_judge(true, lines_dropped_here);
+    oracle_judge(log_here, lines_dropped_here);
     if (settings.verbose)
         fprintf(stderr, "round %llu: %u requests, wrong %llu\n", (unsigned long long)tally.rounds, round_end,
                 (unsigned long long)tally.wrong);
@@ -517,6 +558,10 @@ static void world_play(void)
     const int64_t now_us = util_now_us();
 
     world_mend(false);
+    if (now_us >= next_look_us) {
+        next_look_us = now_us + 250 * 1000;
+        watch_look();
+    }
     if (next_request >= round_end && world_is_last_round() && stopping_under_load) {
         world_mend(true);
         world_stop_router();
@@ -580,6 +625,7 @@ void world_start(void)
     flood = util_alloc(WORLD_FLOOD_SIZE * sizeof *flood);
     for (unsigned i = 0; i < WORLD_FLOOD_SIZE; i++)
         flood[i].io.fd = -1;
+    start_us = util_now_us();
     tick = (struct loop_timer){.fire = world_step};
     world_start_router();
     loop_arm(&tick, util_now_us() + WORLD_TICK_US);
@@ -594,4 +640,5 @@ void world_close(void)
         kill(router_pid, SIGKILL);
     router_close();
     unlink(ini_path);
+    router_forget_clock();
 }
