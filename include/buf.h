@@ -6,15 +6,16 @@
 
 #include <assert.h>
 
+#define BUF_MAX_BYTES  (UINT32_MAX / 2)
 #define BUF_KEEP_BYTES 4096 /* an empty buffer keeps no more memory than this */
 
 struct buf {
     char *data;
-    size_t start, len, cap; /* the bytes are data[start .. start+len) */
-    size_t max_bytes;       /* len never exceeds it */
+    uint32_t start, len, cap; /* the bytes are data[start .. start+len); 32 bits: each connection has some */
+    uint32_t max_bytes;       /* len never exceeds it */
 };
 
-/* Allocates nothing yet. */
+/* Allocates nothing yet. A maximum over BUF_MAX_BYTES becomes that. */
 void buf_init(struct buf *b, size_t max_bytes);
 /* Gives the memory back; the buffer stays usable. */
 void buf_free(struct buf *b);
@@ -33,7 +34,7 @@ MUST_CHECK static inline char *buf_reserve(struct buf *b, size_t n_bytes)
 static inline void buf_commit(struct buf *b, size_t n_bytes)
 {
     assert(n_bytes <= b->max_bytes - b->len && n_bytes <= b->cap - b->start - b->len);
-    b->len += n_bytes;
+    b->len += (uint32_t)n_bytes;
 }
 
 /* False, with nothing appended, when the maximum would be exceeded. */
@@ -47,7 +48,7 @@ MUST_CHECK static inline bool buf_append(struct buf *b, const void *p, size_t n_
     if (at == NULL)
         return false;
     memcpy(at, p, n_bytes);
-    b->len += n_bytes;
+    b->len += (uint32_t)n_bytes;
     return true;
 }
 
@@ -64,8 +65,8 @@ MUST_CHECK bool buf_printf(struct buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3
 static inline void buf_consume_keep(struct buf *b, size_t n_bytes)
 {
     assert(n_bytes <= b->len);
-    b->start = n_bytes == b->len ? 0 : b->start + n_bytes;
-    b->len -= n_bytes;
+    b->start = n_bytes == b->len ? 0 : b->start + (uint32_t)n_bytes;
+    b->len -= (uint32_t)n_bytes;
 }
 
 static inline void buf_consume(struct buf *b, size_t n_bytes)

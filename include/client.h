@@ -86,7 +86,7 @@ struct client {
     struct loop_task next; /* goes on with pipelined bytes */
     uint64_t acked_bytes;  /* at the last look at a slow reader */
     int64_t stalled_since_us;
-    char address[LISTEN_TEXT_MAX];
+    char *address; /* the peer's, as text */
 };
 
 /* Takes over the fd. */

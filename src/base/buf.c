@@ -10,7 +10,7 @@
 
 void buf_init(struct buf *b, size_t max_bytes)
 {
-    *b = (struct buf){.max_bytes = max_bytes};
+    *b = (struct buf){.max_bytes = max_bytes < BUF_MAX_BYTES ? (uint32_t)max_bytes : BUF_MAX_BYTES};
 }
 
 void buf_free(struct buf *b)
@@ -23,9 +23,7 @@ void buf_free(struct buf *b)
  * pays for closing the gap. */
 static size_t cap_limit(const struct buf *b)
 {
-    size_t slack = b->max_bytes / 4 + 1;
-
-    return b->max_bytes > SIZE_MAX - slack ? SIZE_MAX : b->max_bytes + slack;
+    return (size_t)b->max_bytes + b->max_bytes / 4 + 1;
 }
 
 static size_t next_cap(const struct buf *b, size_t need_bytes)
@@ -50,7 +48,7 @@ static void make_room(struct buf *b, size_t n_bytes)
         b->start = 0;
         return;
     }
-    b->cap = next_cap(b, need_bytes);
+    b->cap = (uint32_t)next_cap(b, need_bytes);
     if (b->start == 0) {
         b->data = mem_realloc(b->data, b->cap);
         return;
@@ -88,7 +86,7 @@ bool buf_printf(struct buf *b, const char *fmt, ...)
     if (ok) {
         make_room(b, (size_t)n + 1); /* the terminator is written, but never counted */
         (void)vsnprintf(b->data + b->start + b->len, (size_t)n + 1, fmt, again);
-        b->len += (size_t)n;
+        b->len += (uint32_t)n;
     }
     va_end(again);
     va_end(args);

@@ -468,7 +468,7 @@ static size_t keep_events(struct usage_hide *h)
         at += n;
     }
     memmove(text + kept, text + at, h->text.len - at);
-    h->text.len -= at - kept;
+    h->text.len -= (uint32_t)(at - kept);
     return kept;
 }
 

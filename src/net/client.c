@@ -594,7 +594,10 @@ void client_end(struct client *c, bool clean)
 
 static void client_free(struct loop_grave *g)
 {
-    mem_free(CONTAINER_OF(g, struct client, grave));
+    struct client *c = CONTAINER_OF(g, struct client, grave);
+
+    mem_free(c->address);
+    mem_free(c);
 }
 
 void client_close(struct client *c)
@@ -623,6 +626,7 @@ struct client *client_new(struct loop *l, int fd, const struct sockaddr *from, s
 {
     static const struct conn_ops conn_ops = {client_on_readable, client_on_drained, client_on_secured};
     struct client *c = mem_zalloc(sizeof *c);
+    char address[LISTEN_TEXT_MAX];
     int one = 1;
 
     conn_open(&c->conn, l, fd, &conn_ops, SIZE_MAX);
@@ -634,7 +638,8 @@ struct client *client_new(struct loop *l, int fd, const struct sockaddr *from, s
     buf_init(&c->in, rules->max_head_bytes + 2 * LOOP_READ_BYTES);
     wheel_timer_init(&c->timer, client_on_timer);
     loop_task_init(&c->next, client_on_next);
-    listen_address_text(from, c->address);
+    listen_address_text(from, address);
+    c->address = mem_strdup(address);
     conn_want_read(&c->conn, true);
     client_arm(c, rules->idle_timeout_us);
     return c;
