@@ -12,6 +12,7 @@ struct admit_item {
     struct boostq_item queue;
     uint64_t tried[ADMIT_MAX_ATTEMPTS]; /* ids of pods whose connect failed for it */
     unsigned n_tried;
+    const struct prefix_chain *prefix; /* of its prompt; NULL: none, or the policy does not ask */
 };
 
 struct admit {

@@ -4,10 +4,14 @@
 
 #include "boostq.h"
 #include "pod.h"
+#include "policy.h"
+#include "prefix.h"
 #include "worth.h"
 
 struct model_target {
-    struct pod *pod; /* one reference */
+    struct pod *pod;             /* one reference */
+    double max_waiting;          /* of the model's policy */
+    struct prefix_store *prefix; /* prompts it served; NULL where the policy asks for none */
     struct boostq_lane lane;
     size_t index;           /* in model.targets */
     bool usable;            /* not leaving, and not set aside unless all are; kept by model_refresh */
@@ -21,7 +25,10 @@ struct model {
     struct model_target **targets;
     size_t n_targets, cap_targets;
     size_t n_usable;
-    size_t next_tie;          /* ties of the choice are taken in turn */
+    size_t next_tie;           /* ties of the choice are taken in turn */
+    struct policy policy;      /* how to choose among pods */
+    struct policy_pod *judged; /* room for all targets while choosing; NULL without a policy */
+    uint64_t dice;
     struct worth worth;       /* of a warm prefix; bounds the wait in the pods' lanes */
     struct session_lru *pins; /* session -> the pod it went to last; NULL: the queue's tracker says it */
     int64_t pin_ttl_us;       /* since it went there */
@@ -53,6 +60,10 @@ void model_learn(struct model *m, const struct worth_turn *turn);
 void model_inherit(struct model *m, const struct model *ended);
 /* Some pod is neither leaving nor set aside. */
 bool model_in_place(const struct model *m, int64_t now_us);
+/* Changes how pods are chosen; what is known of prompts stays while prefixes are asked for. */
+void model_set_policy(struct model *m, const struct policy *p);
+/* The pod has taken the prompt in. chain may be NULL. */
+void model_served(struct model *m, uint64_t pod_id, const struct prefix_chain *chain);
 /* Pins of at most max_sessions sessions, each for ttl_us; ttl_us 0: none. What is pinned stays so. */
 void model_set_pins(struct model *m, int64_t ttl_us, size_t max_sessions);
 /* The session went to the pod. Does nothing without pins. */

@@ -1,6 +1,7 @@
 /* pick: the choice of a pod for a request from the shared lane (README "Queue rules", Choice): the warm pod
- * if it has room, else the least in-flight, then the smaller scraped waiting, then the lower KV use, ties in
- * turn. Missing and stale numbers count as 0: no opinion against a pod. */
+ * if it has room, else what the route's policy says, or without one the least in-flight, then the smaller
+ * scraped waiting, then the lower KV use, ties in turn. Missing and stale numbers count as 0: no opinion
+ * against a pod. */
 #ifndef PICK_H
 #define PICK_H
 

@@ -15,6 +15,20 @@ struct pod_numbers {
     int64_t at_us;      /* when they arrived; 0 = never */
 };
 
+/* Running totals of a pod's histograms. NAN = missing. */
+struct pod_totals {
+    double ttft_s, ttft_n; /* seconds to first tokens, and how many those were */
+    double tpot_s, tpot_n; /* the same between tokens */
+};
+
+/* An average between two scrapes. */
+struct pod_average {
+    double value_s; /* NAN = never */
+    int64_t at_us;  /* of the last scrape with something new in it */
+};
+/* After so long without anything new an average is no longer known. */
+#define POD_AVERAGE_KEEP_US (30 * US_PER_S)
+
 struct pod_rules {
     bool gated;              /* a queue strategy is on: limits count. false: usable = room */
     unsigned inflight_limit; /* SESSION_BOOST_INFLIGHT_PER_POD, all models together */
@@ -44,6 +58,8 @@ struct pod {
     unsigned refs;      /* who points here: models, requests, discovery */
     unsigned in_flight; /* requests of ours, all models; counted by admit, released once in request_finish */
     struct pod_numbers numbers;
+    struct pod_totals totals; /* as scraped last */
+    struct pod_average ttft, tpot;
     bool leaving;              /* discovery dropped it: finishes what it runs, gets nothing new */
     unsigned connect_failures; /* in a row */
     int64_t aside_until_us;    /* set aside until then; 0 = not */
@@ -68,6 +84,11 @@ void pod_unref(struct pod *p);
 enum pod_room pod_room(struct pod *p, const struct pod_rules *rules, int64_t now_us);
 const char *pod_room_name(enum pod_room r);
 bool pod_is_aside(const struct pod *p, int64_t now_us);
+/* A scrape. at_us of the numbers is set here. */
+void pod_take_numbers(struct pod *p, const struct pod_numbers *numbers, const struct pod_totals *totals,
+                      int64_t now_us);
+/* NAN: not known. */
+double pod_average_s(const struct pod_average *a, int64_t now_us);
 bool pod_numbers_stale(const struct pod *p, const struct pod_rules *rules, int64_t now_us);
 
 void pod_take_slot(struct pod *p);

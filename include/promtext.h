@@ -21,11 +21,24 @@ struct promtext_gauge {
                          without those */
 };
 
-enum promtext_number { PROMTEXT_RUNNING, PROMTEXT_WAITING, PROMTEXT_KV, PROMTEXT_KV_OLD, PROMTEXT_NUMBERS };
+enum promtext_number {
+    PROMTEXT_RUNNING,
+    PROMTEXT_WAITING,
+    PROMTEXT_KV,
+    PROMTEXT_KV_OLD,
+    PROMTEXT_TTFT_SUM,
+    PROMTEXT_TTFT_COUNT,
+    PROMTEXT_TPOT_SUM,
+    PROMTEXT_TPOT_COUNT,
+    PROMTEXT_TPOT_OLD_SUM,
+    PROMTEXT_TPOT_OLD_COUNT,
+    PROMTEXT_NUMBERS
+};
 
 struct promtext {
     enum promtext_engine engine;
     struct pod_numbers numbers; /* after promtext_finish; at_us is left to the caller */
+    struct pod_totals totals;   /* the same; summed over ranks */
     struct promtext_gauge gauges[PROMTEXT_NUMBERS];
     char line[PROMTEXT_LINE_MAX];
     size_t line_n;

@@ -28,6 +28,7 @@ struct request_outgoing {
     char *body;
     size_t model_at, model_n;      /* where the model's value stands in the body */
     char *model;                   /* a copy of what goes to the pod instead, or NULL */
+    struct prefix_chain *prefix;   /* of its prompt, or NULL */
     struct openai_edit want_usage; /* no text: the body goes as it came */
     const char *unsupported;       /* why such a request is refused, or NULL */
 };

@@ -73,6 +73,7 @@ struct route_spec {
     struct route_source *sources;
     size_t n_sources;
     int64_t sticky_ttl_us; /* how long a session without requests is remembered; > 0 with sources */
+    struct policy policy;  /* of choosing a pod in each target */
     enum route_sticky sticky;
     int64_t sticky_wait_us; /* of ROUTE_STICKY_WAIT */
     size_t line;

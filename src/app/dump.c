@@ -107,6 +107,23 @@ static void dump_sticky(const struct route_spec *r, cJSON *spec)
     }
 }
 
+static void dump_policy(const struct policy *p, cJSON *spec)
+{
+    cJSON *scores;
+
+    if (p->kind != POLICY_UNSET)
+        cJSON_AddStringToObject(spec, "policy", policy_word(p->kind));
+    if (p->max_waiting > 0)
+        cJSON_AddNumberToObject(spec, "maxWaiting", (double)p->max_waiting);
+    if (p->kind != POLICY_SCORE)
+        return;
+    scores = cJSON_AddObjectToObject(spec, "scores");
+    for (enum policy_score s = 0; s < POLICY_SCORES; s++) {
+        if (p->weights[s] > 0)
+            cJSON_AddNumberToObject(scores, policy_score_word(s), p->weights[s]);
+    }
+}
+
 static void dump_modelroutes(struct server *s, cJSON *list)
 {
     for (size_t i = 0; i < s->topology.n_specs; i++) {
@@ -120,6 +137,7 @@ static void dump_modelroutes(struct server *s, cJSON *list)
         for (size_t k = 0; k < r->n_adapters; k++)
             cJSON_AddItemToArray(adapters, cJSON_CreateString(r->adapters[k]));
         dump_sticky(r, spec);
+        dump_policy(&r->policy, spec);
         rules = cJSON_AddArrayToObject(spec, "rules");
         for (size_t k = 0; k < r->n_rules; k++)
             dump_rule(&r->rules[k], rules);
@@ -148,8 +166,9 @@ static void dump_modelservers(struct server *s, cJSON *list)
     }
 }
 
-static void dump_pod_metrics(cJSON *item, const struct pod_numbers *n, int64_t now_us)
+static void dump_pod_metrics(cJSON *item, const struct pod *p, int64_t now_us)
 {
+    const struct pod_numbers *n = &p->numbers;
     cJSON *m = cJSON_AddObjectToObject(item, "metrics");
     const bool seen = n->at_us != 0;
 
@@ -157,6 +176,8 @@ static void dump_pod_metrics(cJSON *item, const struct pod_numbers *n, int64_t n
     dump_number(m, "requestWaitingNum", seen ? n->waiting : (double)NAN);
     dump_number(m, "requestWaitingMin", seen ? n->waiting_min : (double)NAN);
     dump_number(m, "requestRunningNum", seen ? n->running : (double)NAN);
+    dump_number(m, "timeToFirstTokenMs", pod_average_s(&p->ttft, now_us) * 1000);
+    dump_number(m, "timePerOutputTokenMs", pod_average_s(&p->tpot, now_us) * 1000);
     dump_number(m, "ageMs", seen ? dump_ms(now_us - n->at_us) : (double)NAN);
 }
 
@@ -180,7 +201,7 @@ static void dump_pods(struct server *s, cJSON *list)
         cJSON_AddNumberToObject(item, "connectFailures", p->connect_failures);
         cJSON_AddNumberToObject(item, "graceWindows", (double)p->held_n);
         cJSON_AddNumberToObject(item, "idleConnections", (double)p->upstream->n_idle);
-        dump_pod_metrics(item, &p->numbers, now_us);
+        dump_pod_metrics(item, p, now_us);
         cJSON_AddItemToArray(list, item);
     }
 }

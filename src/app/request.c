@@ -271,6 +271,14 @@ static void request_set_share(struct request *r)
     item->input_tokens = prompt_tokens((struct slice){r->out->body, r->body_n});
 }
 
+static void request_look_at_prompt(struct request *r)
+{
+    struct request_outgoing *o = r->out;
+
+    if (o->prefix == NULL && policy_wants_prefix(&r->route->model->policy))
+        o->admit.prefix = o->prefix = prefix_chain_of((struct slice){o->body, r->body_n});
+}
+
 static void request_enqueue(struct request *r)
 {
     struct model *m = r->route->model;
@@ -288,6 +296,7 @@ static void request_enqueue(struct request *r)
     m->queued_bytes += r->body_n;
     if (m->q.fair != NULL)
         request_set_share(r);
+    request_look_at_prompt(r);
     sched_enqueue(&r->server->sched, m, &r->out->admit);
     REPORT_QUEUE(r, "queued");
 }
@@ -388,6 +397,7 @@ static bool request_move(struct request *r, const struct topology_route *avoid)
     r->route = topology_ref(to);
     topology_unref(&r->server->topology, from);
     to->model->queued_bytes += r->body_n;
+    request_look_at_prompt(r);
     sched_move(&r->server->sched, to->model, &r->out->admit, r->queued_us);
     REPORT_QUEUE(r, "moved to the queue of another target");
     return true;
@@ -544,6 +554,7 @@ static void request_drop_outgoing(struct request *r)
     buf_free(&o->head);
     mem_free(o->body);
     mem_free(o->model);
+    mem_free(o->prefix);
     mem_free(o);
 }
 
@@ -732,6 +743,8 @@ static void request_on_data(void *arg, const struct upstream_data *d)
     /* Nothing can be sent again from here, so what was sent need not be kept. */
     if (r->out != NULL && (d->end || conn_pending(&r->upstream->conn) == 0)) {
         request_estimate_input(r);
+        if (r->status < 300)
+            model_served(r->route->model, r->pod->id, r->out->prefix);
         request_drop_outgoing(r);
     }
     request_relay(r, d, d->head != NULL ? buf_slice(head) : (struct slice){NULL, 0});

@@ -571,6 +571,7 @@ static void topology_set_way(struct topology_route *r, const struct topology_way
     r->upstream_value = topology_json_string(pods_name);
     r->timeout_us = server->timeout_us > 0 ? server->timeout_us : w->c->upstream_header_timeout_us;
     model_set_pins(r->model, w->route->sticky_ttl_us, w->rules->max_sessions);
+    model_set_policy(r->model, &w->route->policy);
     r->says_sticky = w->route->n_sources > 0 || w->route->sticky != ROUTE_STICKY_UNSET;
     topology_route_pods(w->t, r);
 }
@@ -581,6 +582,8 @@ static struct boostq_rules topology_way_rules(const struct topology_way *w)
     const struct route_spec *s = w->route;
     struct boostq_rules rules = *w->rules;
 
+    if (s->policy.max_waiting > 0)
+        rules.timeout_us = w->c->session_boost_timeout_us; /* who waits may wait too long */
     rules.pinned = s->n_sources > 0;
     if (rules.pinned || s->sticky == ROUTE_STICKY_PREFER || s->sticky == ROUTE_STICKY_WAIT)
         rules.prefer_warm = true;

@@ -37,6 +37,9 @@ enum key {
     KEY_SESSION_STICKY,
     KEY_STICKY_TTL,
     KEY_STICKY_MODE,
+    KEY_POLICY,
+    KEY_SCORE,
+    KEY_MAX_WAITING,
     KEY_COUNT
 };
 static const struct {
@@ -59,6 +62,9 @@ static const struct {
     [KEY_SESSION_STICKY] = {"session_sticky", false, true, false, true},
     [KEY_STICKY_TTL] = {"sticky_ttl", false, true, false, false},
     [KEY_STICKY_MODE] = {"sticky_mode", false, true, false, false},
+    [KEY_POLICY] = {"policy", false, true, false, false},
+    [KEY_SCORE] = {"score", false, true, false, true},
+    [KEY_MAX_WAITING] = {"max_waiting", false, true, false, false},
 };
 
 /* What an indented line, or the rest of a long one, belongs to. */
@@ -315,6 +321,68 @@ static void set_sticky_mode(struct ini *ini, struct route_spec *s, struct slice 
                   CONFIG_SHOWN(value));
 }
 
+/* Digits alone. */
+static bool parse_count(struct slice text, int64_t *n)
+{
+    *n = 0;
+    for (size_t i = 0; i < text.n; i++) {
+        if (text.p[i] < '0' || text.p[i] > '9' || i > 8)
+            return false;
+        *n = *n * 10 + (text.p[i] - '0');
+    }
+    return text.n > 0;
+}
+
+static void set_policy(struct ini *ini, struct route_spec *s, struct slice value)
+{
+    const enum policy_kind kind = policy_by_word(value);
+
+    if (kind == POLICY_KINDS)
+        INI_ERROR(
+            ini, ini->line,
+            "policy = %.*s: expected least-request, round-robin, random, prefix, least-latency or kv-usage",
+            CONFIG_SHOWN(value));
+    else
+        s->policy.kind = kind;
+}
+
+/* NAME or NAME:WEIGHT */
+static void set_score(struct ini *ini, struct route_spec *s, struct slice item)
+{
+    struct slice weight = item, word = slice_trim(slice_cut(&weight, ':'));
+    const enum policy_score score = policy_score_by_word(word);
+    int64_t n = 1;
+
+    weight = slice_trim(weight);
+    if (score == POLICY_SCORES ||
+        (weight.p != NULL && (!parse_count(weight, &n) || n < 0 || n > POLICY_WEIGHT_MAX)))
+        INI_ERROR(ini, ini->line,
+                  "score: \"%.*s\": expected NAME:WEIGHT, the name one of least-request, random, prefix, "
+                  "least-latency and kv-usage, the weight 0 to 1000",
+                  CONFIG_SHOWN(item));
+    else
+        s->policy.weights[score] = (unsigned)n;
+}
+
+static void set_scores(struct ini *ini, struct route_spec *s, struct slice list)
+{
+    s->policy.kind = POLICY_SCORE;
+    while (list.p != NULL) {
+        const struct slice item = slice_trim(slice_cut(&list, ','));
+
+        if (item.n > 0)
+            set_score(ini, s, item);
+    }
+}
+
+static void set_max_waiting(struct ini *ini, struct route_spec *s, struct slice value)
+{
+    if (!parse_count(value, &s->policy.max_waiting) || s->policy.max_waiting < 1 ||
+        s->policy.max_waiting > 1000000)
+        INI_ERROR(ini, ini->line, "max_waiting = %.*s: expected a number of requests, 1 to 1000000",
+                  CONFIG_SHOWN(value));
+}
+
 static void set_route_key(struct ini *ini, enum key k, struct slice value)
 {
     struct route_spec *s = &ini->c->routes[ini->entry];
@@ -329,6 +397,12 @@ static void set_route_key(struct ini *ini, enum key k, struct slice value)
         set_sticky_ttl(ini, s, value);
     } else if (k == KEY_STICKY_MODE) {
         set_sticky_mode(ini, s, value);
+    } else if (k == KEY_POLICY) {
+        set_policy(ini, s, value);
+    } else if (k == KEY_SCORE) {
+        set_scores(ini, s, value);
+    } else if (k == KEY_MAX_WAITING) {
+        set_max_waiting(ini, s, value);
     } else {
         mem_free(s->model);
         s->model = mem_dup_slice(value);
@@ -490,11 +564,28 @@ static void close_sticky(struct ini *ini, struct route_spec *s)
     }
 }
 
+static void close_policy(struct ini *ini, const struct route_spec *s)
+{
+    unsigned sum = 0;
+
+    for (size_t i = 0; i < POLICY_SCORES; i++)
+        sum += s->policy.weights[i];
+    if ((ini->seen & 1U << KEY_POLICY) != 0 && (ini->seen & 1U << KEY_SCORE) != 0)
+        INI_ERROR(ini, ini->section_line,
+                  "[model-route %.80s] has both policy and score; expected one of the two", s->name);
+    else if ((ini->seen & 1U << KEY_SCORE) != 0 && sum == 0 && ini->report->n_fatal == ini->section_errors)
+        INI_ERROR(ini, ini->section_line,
+                  "[model-route %.80s]: score is empty; expected NAME:WEIGHT with a weight "
+                  "above 0",
+                  s->name);
+}
+
 static void close_route(struct ini *ini)
 {
     struct route_spec *s = &ini->c->routes[ini->entry];
 
     close_sticky(ini, s);
+    close_policy(ini, s);
     if ((ini->seen & 1U << KEY_TARGET) != 0 && !has_targets(s))
         INI_ERROR(ini, ini->section_line,
                   "[model-route %.80s]: target is empty; expected NAME, NAME:WEIGHT, ...", s->name);

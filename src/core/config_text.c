@@ -161,12 +161,34 @@ static bool print_sticky(const struct route_spec *s, const char *prefix, struct 
     return buf_printf(out, "%ssticky_mode = %s\n", prefix, s->sticky == ROUTE_STICKY_OFF ? "off" : "prefer");
 }
 
+static bool print_policy(const struct policy *p, const char *prefix, struct buf *out)
+{
+    bool first = true;
+
+    for (enum policy_score s = 0; s < POLICY_SCORES && p->kind == POLICY_SCORE; s++) {
+        if (p->weights[s] == 0)
+            continue;
+        if (!buf_printf(out, "%s%s%s:%u", first ? prefix : ", ", first ? "score = " : "",
+                        policy_score_word(s), p->weights[s]))
+            return false;
+        first = false;
+    }
+    if (!first && !buf_append(out, "\n", 1))
+        return false;
+    if (p->kind != POLICY_UNSET && p->kind != POLICY_SCORE &&
+        !buf_printf(out, "%spolicy = %s\n", prefix, policy_word(p->kind)))
+        return false;
+    return p->max_waiting == 0 ||
+           buf_printf(out, "%smax_waiting = %lld\n", prefix, (long long)p->max_waiting);
+}
+
 static bool print_route(const struct route_spec *s, const char *prefix, struct buf *out)
 {
     const struct route_rule_spec *own = s->n_rules > 0 ? &s->rules[s->n_rules - 1] : NULL;
 
     if (!buf_printf(out, "\n%s[model-route %s]\n%smodel = %s\n", prefix, s->name, prefix, s->model) ||
-        !print_adapters(s, prefix, out) || !print_sticky(s, prefix, out))
+        !print_adapters(s, prefix, out) || !print_sticky(s, prefix, out) ||
+        !print_policy(&s->policy, prefix, out))
         return false;
     if (own != NULL && own->name == NULL && !print_targets(own, prefix, out))
         return false;
@@ -293,6 +315,11 @@ bool config_text_example(struct buf *out)
         "; When that pod is full: prefer takes another one, wait:5s waits up to 5 s for it (with session "
         "boost).\n"
         ";sticky_mode = prefer\n"
+        "; How a pod is chosen: a policy (least-request, round-robin, random, prefix, least-latency, "
+        "kv-usage) or a sum of "
+        "scores.\n"
+        ";score = prefix:2, least-request:1\n"
+        ";max_waiting = 10\n"
         "\n"
         "; Pods behind a DNS name, such as a headless Kubernetes Service: every address is a pod, and the "
         "name is looked up\n"
@@ -424,6 +451,15 @@ bool config_text_options_doc(struct buf *out)
         "| | `sticky_mode` | - | `prefer`: another pod when the session's own is full; `wait:DURATION`: "
         "waits up to that "
         "long for it, as others pass; `off`; without it `SESSION_STICKY` and `SESSION_STICKY_WAIT` hold |\n"
+        "| | `policy` | - | how a pod is chosen: `least-request`, `round-robin`, `random`, `prefix`, "
+        "`least-latency` or "
+        "`kv-usage`; without it the least in-flight, ties in turn |\n"
+        "| | `score` | - | instead of `policy`: list of `NAME:WEIGHT`, scores of 0 to 100 that are weighted "
+        "and added; "
+        "names as above but `round-robin` |\n"
+        "| | `max_waiting` | - | pods with so many requests waiting, or more, get none; requests wait at "
+        "most "
+        "`SESSION_BOOST_TIMEOUT` for one |\n"
         "| `[model-route NAME/rule RULE]` | `header` | - | `HEADER MATCH`; may be given several times; a "
         "missing "
         "header counts as empty |\n"

@@ -3,13 +3,54 @@
 #include "model.h"
 #include "mem.h"
 
+#include <math.h>
+
 struct model *model_new(const char *name, const struct boostq_rules *rules)
 {
     struct model *m = mem_zalloc(sizeof(*m));
 
     m->name = mem_strdup(name);
+    m->dice = htab_hash((struct slice){(const char *)&m, sizeof(m)}) |
+              1; /* another row for each model and process */
     boostq_init(&m->q, rules);
     return m;
+}
+
+static void target_drop_prefix(struct model_target *t)
+{
+    if (t->prefix == NULL)
+        return;
+    prefix_store_free(t->prefix);
+    mem_free(t->prefix);
+    t->prefix = NULL;
+}
+
+static void target_set_policy(struct model_target *t, const struct policy *p)
+{
+    t->max_waiting = p->max_waiting > 0 ? (double)p->max_waiting : (double)INFINITY;
+    if (!policy_wants_prefix(p)) {
+        target_drop_prefix(t);
+    } else if (t->prefix == NULL) {
+        t->prefix = mem_alloc(sizeof(*t->prefix));
+        prefix_store_init(t->prefix, PREFIX_STORE_MAX);
+    }
+}
+
+void model_set_policy(struct model *m, const struct policy *p)
+{
+    m->policy = *p;
+    for (size_t i = 0; i < m->n_targets; i++)
+        target_set_policy(m->targets[i], p);
+    mem_free(m->judged);
+    m->judged = p->kind == POLICY_UNSET ? NULL : mem_array(NULL, m->cap_targets, sizeof(*m->judged));
+}
+
+void model_served(struct model *m, uint64_t pod_id, const struct prefix_chain *chain)
+{
+    const struct model_target *t = chain == NULL ? NULL : model_target_of(m, pod_id);
+
+    if (t != NULL && t->prefix != NULL)
+        prefix_store_add(t->prefix, chain);
 }
 
 static struct model_target *target_new(struct model *m, struct pod *p)
@@ -17,6 +58,7 @@ static struct model_target *target_new(struct model *m, struct pod *p)
     struct model_target *t = mem_zalloc(sizeof(*t));
 
     t->pod = pod_ref(p);
+    target_set_policy(t, &m->policy);
     t->usable = true;
     boostq_add_lane(&m->q, &t->lane, p->id);
     return t;
@@ -25,6 +67,7 @@ static struct model_target *target_new(struct model *m, struct pod *p)
 static void target_free(struct model *m, struct model_target *t)
 {
     boostq_remove_lane(&m->q, &t->lane);
+    target_drop_prefix(t);
     pod_unref(t->pod);
     mem_free(t);
 }
@@ -35,6 +78,7 @@ void model_free(struct model *m)
         target_free(m, m->targets[i]);
     model_set_pins(m, 0, 0);
     boostq_free(&m->q);
+    mem_free(m->judged);
     mem_free(m->targets);
     mem_free(m->name);
     mem_free(m);
@@ -73,6 +117,8 @@ static void add_target(struct model *m, struct pod *p)
     if (m->n_targets == m->cap_targets) {
         m->cap_targets = m->cap_targets > 0 ? m->cap_targets * 2 : 4;
         m->targets = mem_array(m->targets, m->cap_targets, sizeof(*m->targets));
+        if (m->judged != NULL)
+            m->judged = mem_array(m->judged, m->cap_targets, sizeof(*m->judged));
     }
     m->targets[m->n_targets] = target_new(m, p);
     m->targets[m->n_targets]->index = m->n_targets;
@@ -211,9 +257,16 @@ void model_learn(struct model *m, const struct worth_turn *turn)
     boostq_bound_wait(&m->q, worth_wait_us(&m->worth, m->q.rules.sticky_wait_us));
 }
 
+static bool has_too_many_waiting(const struct model_target *t, const struct pod_rules *rules, int64_t now_us)
+{
+    return t->pod->numbers.waiting >= t->max_waiting && !pod_numbers_stale(t->pod, rules, now_us);
+}
+
 enum pod_room model_target_room(const struct model_target *t, const struct pod_rules *rules, int64_t now_us)
 {
-    return t->usable ? pod_room(t->pod, rules, now_us) : POD_NOT_USABLE;
+    enum pod_room room = t->usable ? pod_room(t->pod, rules, now_us) : POD_NOT_USABLE;
+
+    return room == POD_ROOM && has_too_many_waiting(t, rules, now_us) ? POD_BACKPRESSURE : room;
 }
 
 enum pod_room model_gate(const struct model *m, int64_t now_us)

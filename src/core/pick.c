@@ -38,10 +38,9 @@ static bool better(const struct pod *a, const struct pod *b, const struct pod_ru
     return opinion(a->numbers.kv_usage, stale_a) < opinion(b->numbers.kv_usage, stale_b);
 }
 
-struct model_target *pick_target(struct model *m, const struct admit_item *item,
-                                 const struct pod_rules *rules, int64_t now_us)
+static struct model_target *pick_in_order(struct model *m, const struct admit_item *item, bool heed_tried,
+                                          const struct pod_rules *rules, int64_t now_us)
 {
-    bool heed_tried = item->n_tried > 0 && pick_any_untried(m, item);
     uint64_t warm_pod_id = boostq_warm_pod(&m->q, &item->queue);
     struct model_target *best = NULL;
 
@@ -56,4 +55,65 @@ struct model_target *pick_target(struct model *m, const struct admit_item *item,
             best = t;
     }
     return best;
+}
+
+/* ---- by a policy ---- */
+
+static struct policy_pod judge(const struct model_target *t, const struct admit_item *item,
+                               const struct pod_rules *rules, int64_t now_us)
+{
+    const struct pod *p = t->pod;
+    const bool stale = pod_numbers_stale(p, rules, now_us);
+    struct policy_pod judged = {.in_flight = p->in_flight,
+                                .waiting = opinion(p->numbers.waiting, stale),
+                                .kv_usage = opinion(p->numbers.kv_usage, stale),
+                                .ttft_s = pod_average_s(&p->ttft, now_us),
+                                .tpot_s = pod_average_s(&p->tpot, now_us)};
+
+    if (t->prefix != NULL && item->prefix != NULL)
+        judged.matched = (double)prefix_store_match(t->prefix, item->prefix) / item->prefix->n;
+    return judged;
+}
+
+/* The nth of the targets that may be chosen, in the order of turns. */
+static struct model_target *nth_candidate(struct model *m, const struct admit_item *item, bool heed_tried,
+                                          const struct pod_rules *rules, int64_t now_us, size_t nth)
+{
+    for (size_t i = 0;; i++) {
+        struct model_target *t = m->targets[(m->next_tie + i) % m->n_targets];
+
+        if (model_target_room(t, rules, now_us) != POD_ROOM || (heed_tried && has_tried(item, t)))
+            continue;
+        if (nth-- == 0)
+            return t;
+    }
+}
+
+static struct model_target *pick_by_policy(struct model *m, const struct admit_item *item, bool heed_tried,
+                                           const struct pod_rules *rules, int64_t now_us)
+{
+    uint64_t warm_pod_id = boostq_warm_pod(&m->q, &item->queue);
+    size_t n = 0;
+
+    for (size_t i = 0; i < m->n_targets; i++) {
+        struct model_target *t = m->targets[(m->next_tie + i) % m->n_targets];
+
+        if (model_target_room(t, rules, now_us) != POD_ROOM || (heed_tried && has_tried(item, t)))
+            continue;
+        if (t->pod->id == warm_pod_id)
+            return t;
+        m->judged[n++] = judge(t, item, rules, now_us);
+    }
+    return n == 0 ? NULL
+                  : nth_candidate(m, item, heed_tried, rules, now_us,
+                                  policy_choose(&m->policy, m->judged, n, &m->dice));
+}
+
+struct model_target *pick_target(struct model *m, const struct admit_item *item,
+                                 const struct pod_rules *rules, int64_t now_us)
+{
+    bool heed_tried = item->n_tried > 0 && pick_any_untried(m, item);
+
+    return m->policy.kind == POLICY_UNSET ? pick_in_order(m, item, heed_tried, rules, now_us)
+                                          : pick_by_policy(m, item, heed_tried, rules, now_us);
 }

@@ -4,6 +4,7 @@
 #include "mem.h"
 
 #include <assert.h>
+#include <math.h>
 
 static const char *const room_names[POD_ROOM_KINDS] = {
     [POD_ROOM] = "open",       [POD_NOT_USABLE] = "no_usable_pod",  [POD_FULL] = "inflight_limit",
@@ -23,6 +24,7 @@ struct pod *pod_new(struct slice name)
 
     p->name = mem_dup_slice(name);
     p->id = ++last_id;
+    p->ttft.value_s = p->tpot.value_s = (double)NAN;
     p->refs = 1;
     return p;
 }
@@ -81,6 +83,36 @@ static void held_drop_over(struct pod *p, int64_t now_us)
 bool pod_numbers_stale(const struct pod *p, const struct pod_rules *rules, int64_t now_us)
 {
     return p->numbers.at_us == 0 || now_us - p->numbers.at_us > rules->stale_us;
+}
+
+/* What has come since the last scrape; after a restart of the pod, since then. */
+static void average_take(struct pod_average *a, double sum_s, double n, double sum_before_s, double n_before,
+                         int64_t now_us)
+{
+    const bool begins = !(n >= n_before) || isnan(sum_before_s);
+    const double new_n = begins ? n : n - n_before, new_s = begins ? sum_s : sum_s - sum_before_s;
+
+    if (!(new_n > 0) || !(new_s >= 0))
+        return;
+    a->value_s = new_s / new_n;
+    a->at_us = now_us;
+}
+
+void pod_take_numbers(struct pod *p, const struct pod_numbers *numbers, const struct pod_totals *totals,
+                      int64_t now_us)
+{
+    const struct pod_totals before = p->totals;
+
+    average_take(&p->ttft, totals->ttft_s, totals->ttft_n, before.ttft_s, before.ttft_n, now_us);
+    average_take(&p->tpot, totals->tpot_s, totals->tpot_n, before.tpot_s, before.tpot_n, now_us);
+    p->numbers = *numbers;
+    p->numbers.at_us = now_us;
+    p->totals = *totals;
+}
+
+double pod_average_s(const struct pod_average *a, int64_t now_us)
+{
+    return now_us - a->at_us <= POD_AVERAGE_KEEP_US ? a->value_s : (double)NAN;
 }
 
 /* NAN compares false: a missing number is no opinion. */

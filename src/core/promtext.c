@@ -24,6 +24,18 @@ static const struct wanted wanted[] = {
     {PROMTEXT_SGLANG, NAME("sglang:num_running_reqs"), PROMTEXT_RUNNING},
     {PROMTEXT_SGLANG, NAME("sglang:num_queue_reqs"), PROMTEXT_WAITING},
     {PROMTEXT_SGLANG, NAME("sglang:token_usage"), PROMTEXT_KV},
+    {PROMTEXT_VLLM, NAME("vllm:time_to_first_token_seconds_sum"), PROMTEXT_TTFT_SUM},
+    {PROMTEXT_VLLM, NAME("vllm:time_to_first_token_seconds_count"), PROMTEXT_TTFT_COUNT},
+    {PROMTEXT_VLLM, NAME("vllm:inter_token_latency_seconds_sum"), PROMTEXT_TPOT_SUM},
+    {PROMTEXT_VLLM, NAME("vllm:inter_token_latency_seconds_count"), PROMTEXT_TPOT_COUNT},
+    {PROMTEXT_VLLM, NAME("vllm:time_per_output_token_seconds_sum"), PROMTEXT_TPOT_OLD_SUM},
+    {PROMTEXT_VLLM, NAME("vllm:time_per_output_token_seconds_count"), PROMTEXT_TPOT_OLD_COUNT},
+    {PROMTEXT_SGLANG, NAME("sglang:time_to_first_token_seconds_sum"), PROMTEXT_TTFT_SUM},
+    {PROMTEXT_SGLANG, NAME("sglang:time_to_first_token_seconds_count"), PROMTEXT_TTFT_COUNT},
+    {PROMTEXT_SGLANG, NAME("sglang:inter_token_latency_seconds_sum"), PROMTEXT_TPOT_SUM},
+    {PROMTEXT_SGLANG, NAME("sglang:inter_token_latency_seconds_count"), PROMTEXT_TPOT_COUNT},
+    {PROMTEXT_SGLANG, NAME("sglang:time_per_output_token_seconds_sum"), PROMTEXT_TPOT_OLD_SUM},
+    {PROMTEXT_SGLANG, NAME("sglang:time_per_output_token_seconds_count"), PROMTEXT_TPOT_OLD_COUNT},
 };
 
 /* ---- one line ---- */
@@ -255,6 +267,7 @@ static double min_of(const struct promtext_gauge *g)
 bool promtext_finish(struct promtext *p)
 {
     const struct promtext_gauge *kv = &p->gauges[PROMTEXT_KV];
+    enum promtext_number tpot;
 
     if (p->line_n > 0)
         end_line(p, SLICE(""));
@@ -264,5 +277,9 @@ bool promtext_finish(struct promtext *p)
     p->numbers.waiting = sum_of(&p->gauges[PROMTEXT_WAITING]);
     p->numbers.waiting_min = min_of(&p->gauges[PROMTEXT_WAITING]);
     p->numbers.kv_usage = kv->max;
+    tpot = isnan(p->gauges[PROMTEXT_TPOT_COUNT].sum) ? PROMTEXT_TPOT_OLD_SUM : PROMTEXT_TPOT_SUM;
+    p->totals =
+        (struct pod_totals){sum_of(&p->gauges[PROMTEXT_TTFT_SUM]), sum_of(&p->gauges[PROMTEXT_TTFT_COUNT]),
+                            sum_of(&p->gauges[tpot]), sum_of(&p->gauges[tpot + 1])};
     return p->samples > 0;
 }

@@ -142,8 +142,7 @@ static void scrape_on_done(struct curlev_job *job, CURLcode result)
         s->ops->failed(s->pod, why, !was_failing, s->arg);
         return;
     }
-    s->pod->numbers = s->text.numbers;
-    s->pod->numbers.at_us = loop_now_us(s->loop);
+    pod_take_numbers(s->pod, &s->text.numbers, &s->text.totals, loop_now_us(s->loop));
     if (was_failing)
         s->ops->recovered(s->pod, s->arg);
     s->ops->fresh(s->pod, s->arg);

@@ -409,6 +409,16 @@ static void test_rules(void **state)
         {"target = s\nsticky_mode = wait\n",
          "f:7: sticky_mode = wait: expected off, prefer or wait:DURATION"},
         {"target = s\nsticky_mode = wait:0s\n", "f:7: sticky_mode = wait:0s: expected off"},
+        {"target = s\npolicy = fastest\n",
+         "f:7: policy = fastest: expected least-request, round-robin, random, prefix"},
+        {"target = s\nscore = prefix:2, fast:1\n", "f:7: score: \"fast:1\": expected NAME:WEIGHT"},
+        {"target = s\nscore = prefix:1001\n", "f:7: score: \"prefix:1001\": expected NAME:WEIGHT"},
+        {"target = s\nscore = prefix:-1\n", "f:7: score: \"prefix:-1\": expected NAME:WEIGHT"},
+        {"target = s\nscore = prefix:0\n", "f:5: [model-route r]: score is empty"},
+        {"target = s\nscore = prefix\npolicy = random\n", "f:5: [model-route r] has both policy and score"},
+        {"target = s\nmax_waiting = 0\n",
+         "f:7: max_waiting = 0: expected a number of requests, 1 to 1000000"},
+        {"target = s\nmax_waiting = many\n", "f:7: max_waiting = many: expected a number"},
         {"target = s\nheader = a exact:b\n", "f:7: unknown key \"header\" in [model-route]"},
     };
 
@@ -442,6 +452,25 @@ static void test_sticky(void **state)
     assert_int_equal(f.c->routes[0].sticky_wait_us, 90 * US_PER_S);
     assert_int_equal(f.c->routes[1].sticky_ttl_us, 90 * US_PER_S);
     assert_int_equal(f.c->routes[1].sticky, ROUTE_STICKY_UNSET);
+    fixture_free(&f);
+}
+
+static void test_policy(void **state)
+{
+    struct fixture f = parse(
+        "[model-server s]\npods = a:1\n[model-route r]\ntarget = s\npolicy = kv-usage\nmax_waiting = 7\n"
+        "[model-route q]\ntarget = s\nscore = prefix:2,\n least-request , random: 0\n"
+        "[model-route p]\ntarget = s\n");
+
+    (void)state;
+    fixture_expect_count(&f, 0, 0);
+    assert_int_equal(f.c->routes[0].policy.kind, POLICY_KV_USAGE);
+    assert_int_equal(f.c->routes[0].policy.max_waiting, 7);
+    assert_int_equal(f.c->routes[1].policy.kind, POLICY_SCORE);
+    assert_int_equal(f.c->routes[1].policy.weights[POLICY_SCORE_PREFIX], 2);
+    assert_int_equal(f.c->routes[1].policy.weights[POLICY_SCORE_LEAST_REQUEST], 1);
+    assert_int_equal(f.c->routes[1].policy.weights[POLICY_SCORE_RANDOM], 0);
+    assert_int_equal(f.c->routes[2].policy.kind, POLICY_UNSET);
     fixture_free(&f);
 }
 
@@ -528,6 +557,7 @@ int main(void)
         cmocka_unit_test(test_whole_route),
         cmocka_unit_test(test_rules),
         cmocka_unit_test(test_sticky),
+        cmocka_unit_test(test_policy),
         cmocka_unit_test(test_many_rules),
         cmocka_unit_test(test_all_problems_are_listed),
         cmocka_unit_test(test_limits),

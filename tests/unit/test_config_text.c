@@ -141,7 +141,8 @@ static void test_print_can_be_read_again(void **state)
     struct fixture f = fixture_load(
         "[model-server s]\npods = a:1, b:2\nengine = sglang\n[model-server t]\npods = c:1\n"
         "[model-route r]\ntarget = s:3, t:0\nlora = x, y\nsession_sticky = header:a, query:b\nsticky_ttl = "
-        "90s\nsticky_mode = wait:2s\n[model-route r/rule one]\n"
+        "90s\nsticky_mode = wait:2s\nscore = prefix:2, kv-usage:1\nmax_waiting = 3\n[model-route r/rule "
+        "one]\n"
         "header = a exact:b c\nheader = d regex:^e$\nuri = prefix:/v1\nmodel = x\ntarget = t, s\n",
         LIST("--session-boost-header=a, b", "--enable-session-boost"),
         LIST("ROUTER_BACKENDS=m=h:1,h:2;n=h:3"));

@@ -157,6 +157,38 @@ static void test_missing_numbers_are_no_opinion(void **state)
 }
 
 /* CASES QB1. */
+/* A scrape with these totals of first tokens. */
+static void scrape_ttft(double sum_s, double n, int64_t now_us)
+{
+    const struct pod_numbers none = {NAN, NAN, NAN, NAN, 0};
+
+    pod_take_numbers(p, &none, &(struct pod_totals){sum_s, n, NAN, NAN}, now_us);
+}
+
+static void test_averages_between_scrapes(void **state)
+{
+    (void)state;
+    assert_true(isnan(pod_average_s(&p->ttft, T0)));
+    scrape_ttft(NAN, NAN, T0);
+    assert_true(isnan(pod_average_s(&p->ttft, T0)));
+    assert_int_equal(p->numbers.at_us, T0);
+    scrape_ttft(10, 5, T0);
+    assert_true(pod_average_s(&p->ttft, T0) == 2);
+    scrape_ttft(22, 8, T0 + S);
+    assert_true(pod_average_s(&p->ttft, T0 + S) == 4);
+    scrape_ttft(22, 8, T0 + 2 * S); /* nothing new: the last one holds */
+    assert_true(pod_average_s(&p->ttft, T0 + S + POD_AVERAGE_KEEP_US) == 4);
+    assert_true(isnan(pod_average_s(&p->ttft, T0 + S + POD_AVERAGE_KEEP_US + 1)));
+    scrape_ttft(9, 2, T0 + 3 * S); /* the pod has begun anew */
+    assert_true(pod_average_s(&p->ttft, T0 + 3 * S) == 4.5);
+    scrape_ttft(0, 0, T0 + 4 * S);
+    assert_true(pod_average_s(&p->ttft, T0 + 4 * S) == 4.5);
+    scrape_ttft(NAN, NAN, T0 + 5 * S);
+    scrape_ttft(3, 3, T0 + 6 * S);
+    assert_true(pod_average_s(&p->ttft, T0 + 6 * S) == 1);
+    assert_true(isnan(pod_average_s(&p->tpot, T0 + 6 * S)));
+}
+
 static void test_stale_numbers_are_no_opinion(void **state)
 {
     (void)state;
@@ -237,6 +269,7 @@ int main(void)
         TEST(test_waiting_requests_close_the_pod),
         TEST(test_any_rank_without_waiting_is_room),
         TEST(test_missing_numbers_are_no_opinion),
+        TEST(test_averages_between_scrapes),
         TEST(test_stale_numbers_are_no_opinion),
         TEST(test_set_aside_after_three_failures_with_growing_pauses),
         TEST(test_failures_together_count_as_one_pause),

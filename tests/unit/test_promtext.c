@@ -302,9 +302,43 @@ static void test_start_forgets(void **state)
     assert_numbers(&p, (struct expected){NONE, NONE, NONE, 0.25, 1});
 }
 
+static void expect_totals(enum promtext_engine engine, const char *page, double ttft_s, double ttft_n,
+                          double tpot_s, double tpot_n)
+{
+    struct promtext *p = malloc(sizeof(*p));
+
+    promtext_start(p, engine);
+    promtext_feed(p, slice_of(page));
+    assert_true(promtext_finish(p));
+    assert_true(p->totals.ttft_s == ttft_s && p->totals.ttft_n == ttft_n);
+    assert_true((isnan(tpot_s) && isnan(p->totals.tpot_s)) ||
+                (p->totals.tpot_s == tpot_s && p->totals.tpot_n == tpot_n));
+    free(p);
+}
+
+static void test_totals(void **state)
+{
+    (void)state;
+    expect_totals(PROMTEXT_VLLM, vllm_page, 61.37, 402, NAN, NAN);
+    expect_totals(PROMTEXT_VLLM,
+                  "vllm:time_to_first_token_seconds_sum{engine=\"0\"} "
+                  "1\nvllm:time_to_first_token_seconds_sum{engine=\"1\"} 2\n"
+                  "vllm:time_to_first_token_seconds_count{engine=\"0\"} "
+                  "3\nvllm:time_to_first_token_seconds_count{engine=\"1\"} 4\n"
+                  "vllm:inter_token_latency_seconds_sum 5\nvllm:inter_token_latency_seconds_count 6\n"
+                  "vllm:time_per_output_token_seconds_sum 7\nvllm:time_per_output_token_seconds_count 8\n",
+                  3, 7, 5, 6);
+    expect_totals(
+        PROMTEXT_SGLANG,
+        "sglang:time_to_first_token_seconds_sum 1\nsglang:time_to_first_token_seconds_count 2\n"
+        "sglang:time_per_output_token_seconds_sum 3\nsglang:time_per_output_token_seconds_count 4\n",
+        1, 2, 3, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_totals),
         cmocka_unit_test(test_samples_of_engines),
         cmocka_unit_test(test_other_engine_is_no_opinion),
         cmocka_unit_test(test_names_match_whole),
