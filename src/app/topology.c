@@ -582,7 +582,7 @@ static struct boostq_rules topology_way_rules(const struct topology_way *w)
     const struct route_spec *s = w->route;
     struct boostq_rules rules = *w->rules;
 
-    if (s->policy.max_waiting > 0)
+    if (s->policy.max_waiting > 0 && !w->c->enable_session_boost && !w->c->enable_fairness_scheduling)
         rules.timeout_us = w->c->session_boost_timeout_us; /* who waits may wait too long */
     rules.pinned = s->n_sources > 0;
     if (rules.pinned || s->sticky == ROUTE_STICKY_PREFER || s->sticky == ROUTE_STICKY_WAIT)
