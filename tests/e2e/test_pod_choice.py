@@ -73,7 +73,7 @@ def test_prefix_sends_one_prompt_to_one_pod(start):
     pods = sims(start, 3)
     router = start.router(ini=route(pods, "policy = prefix"), boost=False)
     prompt = "You are a helpful assistant. " * 40
-    ask(router, 30, prompt=lambda _: prompt)
+    ask(router, 30, threads=1, prompt=lambda _: prompt)
     counts = ask(router, 200, prompt=lambda _: prompt)
     assert max(counts.values()) >= 180, counts
 
