@@ -7,6 +7,8 @@
 
 #include "loop.h"
 
+#define CURLEV_IDLE_MAX 64L /* connections kept open between requests */
+
 struct curlev;
 
 /* Embedded in the owner's object; the easy handle's CURLOPT_PRIVATE. */

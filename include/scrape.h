@@ -8,12 +8,24 @@
 #include "promtext.h"
 
 #define SCRAPE_PAGE_MAX (16 * 1024 * 1024)
+/* Reads started in one tick of the timers (20 ms), so that thousands of pods make no long turn of the loop;
+ * and the number of pods from which on first reads are spread over the interval. */
+#define SCRAPE_STARTS_MAX 32
+#define SCRAPE_FEW        64
+
+/* Shared by all; kept by scrape. */
+struct scrape_pace {
+    size_t n; /* pods that are read */
+    int64_t tick;
+    unsigned started; /* in that tick */
+};
 
 /* Shared by all; may change on reload. */
 struct scrape_rules {
     int64_t interval_us; /* pause between two reads */
     int64_t timeout_us;
     const char *ca_file; /* for https pods; "" = the system's */
+    struct scrape_pace *pace;
 };
 
 struct scrape;
@@ -28,8 +40,8 @@ struct scrape_ops {
     void (*recovered)(struct pod *pod, void *arg);
 };
 
-/* Starts at once, or as soon as the pod's upstream has an address. The pod outlives the scrape. NULL: no curl
- * handle. */
+/* Starts at once, or as soon as the pod's upstream has an address; where there are many pods, within the
+ * interval. The pod outlives the scrape. */
 struct scrape *scrape_new(struct loop *l, struct curlev *c, struct pod *pod, enum promtext_engine engine,
                           const struct scrape_rules *rules, const struct scrape_ops *ops, void *arg);
 void scrape_free(struct scrape *s);

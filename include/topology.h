@@ -75,6 +75,7 @@ struct topology {
     struct discover *discover;
     struct sched *sched;
     struct scrape_rules scrape_rules;
+    struct scrape_pace scrape_pace;
     struct topology_server **servers;
     size_t n_servers;
     struct htab servers_by_name;

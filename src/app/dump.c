@@ -192,6 +192,7 @@ static void dump_pods(struct server *s, cJSON *list)
         cJSON *item = cJSON_CreateObject();
 
         dump_text(item, "name", slice_of(p->name));
+        dump_text(item, "uid", slice_of(t->uid));
         cJSON_AddStringToObject(item, "engine", engines[t->engine]);
         cJSON_AddNumberToObject(item, "inFlight", p->in_flight);
         cJSON_AddStringToObject(item, "room", pod_room_name(pod_room(p, &s->sched.admit.rules, now_us)));

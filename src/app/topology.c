@@ -90,8 +90,6 @@ static void topology_start_scrape(struct topology *t, struct topology_pod *p, en
     if (engine == PROMTEXT_NONE)
         return;
     p->scrape = scrape_new(t->loop, t->curl, p->pod, engine, &t->scrape_rules, &topology_scrape_ops, t);
-    if (p->scrape == NULL)
-        log_error("cannot start reading a pod's metrics", LOG_STR("pod", p->pod->name));
 }
 
 /* The host of "host:port", brackets removed. */
@@ -556,19 +554,31 @@ static struct topology_route *topology_heir(struct topology_way *w)
     return w->found;
 }
 
-static void topology_set_way(struct topology_route *r, const struct topology_way *w)
+/* What stands in labels. Where many routes stay as they are, only those that change cost anything. */
+static void topology_set_names(struct topology_route *r, const struct topology_way *w)
 {
-    const struct config_server *server = w->server;
-    const char *pods_name = w->adapter ? NULL : server->model;
+    const char *pods_name = w->adapter ? NULL : w->server->model;
 
-    r->kept = true;
+    if (r->name != NULL) {
+        if (topology_is_way(r, w) && topology_same_text(r->upstream_model, pods_name))
+            return;
+        topology_drop_upstream_series(w->t, r);
+    }
     r->n_series = 0;
-    r->server = topology_find_server(w->t, server->name);
     topology_set_text(&r->name, w->route->name);
-    topology_set_text(&r->server_name, server->name);
+    topology_set_text(&r->server_name, w->server->name);
     topology_set_text(&r->upstream_model, pods_name);
     mem_free(r->upstream_value);
     r->upstream_value = topology_json_string(pods_name);
+}
+
+static void topology_set_way(struct topology_route *r, const struct topology_way *w)
+{
+    const struct config_server *server = w->server;
+
+    r->kept = true;
+    r->server = topology_find_server(w->t, server->name);
+    topology_set_names(r, w);
     r->timeout_us = server->timeout_us > 0 ? server->timeout_us : w->c->upstream_header_timeout_us;
     model_set_pins(r->model, w->route->sticky_ttl_us, w->rules->max_sessions);
     model_set_policy(r->model, &w->route->policy);
@@ -608,12 +618,10 @@ static struct topology_route *topology_put_way(struct topology_way *w)
     r = topology_way_in(w, &w->t->table);
     if (r == NULL)
         r = topology_heir(w);
-    if (r == NULL) {
+    if (r == NULL)
         r = topology_new_route(w->t, w->name, &rules);
-    } else {
+    else
         boostq_set_rules(&r->model->q, &rules);
-        topology_drop_upstream_series(w->t, r);
-    }
     topology_set_way(r, w);
     return r;
 }
@@ -861,7 +869,7 @@ void topology_apply(struct topology *t, const struct config *c)
 
     topology_rules(c, &rules, &t->sched->admit.rules);
     t->scrape_rules = (struct scrape_rules){c->metrics_scrape_interval_us, c->metrics_scrape_timeout_us,
-                                            c->upstream_tls_ca};
+                                            c->upstream_tls_ca, &t->scrape_pace};
     for (size_t i = 0; i < t->n_servers; i++)
         t->servers[i]->kept = false;
     for (size_t i = 0; i < t->n_routes; i++)

@@ -119,6 +119,8 @@ struct curlev *curlev_new(struct loop *l)
         curlev_free(c);
         return NULL;
     }
+    /* Kept for the next read; what they take of the descriptors is reserved. */
+    curl_multi_setopt(c->multi, CURLMOPT_MAXCONNECTS, CURLEV_IDLE_MAX);
     curl_multi_setopt(c->multi, CURLMOPT_SOCKETFUNCTION, curlev_want_socket);
     curl_multi_setopt(c->multi, CURLMOPT_SOCKETDATA, c);
     curl_multi_setopt(c->multi, CURLMOPT_TIMERFUNCTION, curlev_want_timer);
@@ -152,6 +154,8 @@ bool curlev_job_init(struct curlev_job *job, void (*done)(struct curlev_job *job
     curl_easy_setopt(job->easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
     /* Authorities are parsed anew at most this often, in seconds, and so a changed file counts. */
     curl_easy_setopt(job->easy, CURLOPT_CA_CACHE_TIMEOUT, 60L);
+    /* libcurl looks through its whole cache of names at each request, and keeps numeric addresses there. */
+    curl_easy_setopt(job->easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L);
     /* A proxy in the environment is for the outside world, not for pods. */
     curl_easy_setopt(job->easy, CURLOPT_PROXY, "");
     curl_easy_setopt(job->easy, CURLOPT_NOPROXY, "*");

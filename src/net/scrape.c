@@ -1,14 +1,26 @@
-/* One pod's metrics page. The URL holds the pod's numeric address: libcurl never resolves a name. */
+/* One pod's metrics page. The URL holds the pod's numeric address: libcurl never resolves a name. What a read
+ * needs lives as long as the read: most of the time thousands of pods only wait. */
 #include "scrape.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
 
+#include "htab.h"
 #include "mem.h"
 #include "upstream.h"
 
-struct scrape {
+/* A read under way. */
+struct scrape_read {
     struct curlev_job job;
+    struct scrape *scrape;
+    struct promtext text;
+    size_t page_bytes;
+    struct curl_slist *headers, *connect_to;
+    char error[CURL_ERROR_SIZE];
+};
+
+struct scrape {
+    struct scrape_read *read; /* NULL between two */
     struct loop *loop;
     struct curlev *curl;
     struct pod *pod;
@@ -16,23 +28,19 @@ struct scrape {
     const struct scrape_ops *ops;
     void *arg;
     enum promtext_engine engine;
-    struct promtext text;
-    size_t page_bytes;
-    struct curl_slist *headers, *connect_to;
     struct wheel_timer timer;
     bool failing;
-    char error[CURL_ERROR_SIZE];
 };
 
 static size_t scrape_on_bytes(char *p, size_t size, size_t n, void *arg)
 {
-    struct scrape *s = arg;
+    struct scrape_read *r = arg;
 
     (void)size;
-    s->page_bytes += n;
-    if (s->page_bytes > SCRAPE_PAGE_MAX)
+    r->page_bytes += n;
+    if (r->page_bytes > SCRAPE_PAGE_MAX)
         return 0; /* libcurl ends the transfer with CURLE_WRITE_ERROR */
-    promtext_feed(&s->text, (struct slice){p, n});
+    promtext_feed(&r->text, (struct slice){p, n});
     return n;
 }
 
@@ -55,29 +63,27 @@ static void scrape_address(const struct upstream *up, char out[INET6_ADDRSTRLEN 
 }
 
 /* The name in the URL is the one that libcurl looks for in the certificate; it connects to the address. */
-static void scrape_set_https(struct scrape *s, const char *address)
+static void scrape_set_https(struct scrape_read *r, const char *address)
 {
-    const char *name = s->pod->upstream->tls_name;
+    const char *name = r->scrape->pod->upstream->tls_name, *ca_file = r->scrape->rules->ca_file;
     const bool v6 = strchr(name, ':') != NULL;
     char *url = mem_printf(v6 ? "https://[%s]/metrics" : "https://%s/metrics", name);
     char *to = mem_printf("::%s", address);
 
-    curl_slist_free_all(s->connect_to);
-    s->connect_to = curl_slist_append(NULL, to);
-    curl_easy_setopt(s->job.easy, CURLOPT_CONNECT_TO, s->connect_to);
-    curl_easy_setopt(s->job.easy, CURLOPT_URL, url);
-    if (s->rules->ca_file[0] != '\0')
-        curl_easy_setopt(s->job.easy, CURLOPT_CAINFO, s->rules->ca_file);
+    r->connect_to = curl_slist_append(NULL, to);
+    curl_easy_setopt(r->job.easy, CURLOPT_CONNECT_TO, r->connect_to);
+    curl_easy_setopt(r->job.easy, CURLOPT_URL, url);
+    if (ca_file[0] != '\0')
+        curl_easy_setopt(r->job.easy, CURLOPT_CAINFO, ca_file);
     mem_free(to);
     mem_free(url);
 }
 
-static void scrape_set_http(struct scrape *s, const char *address)
+static void scrape_set_http(struct scrape_read *r, const char *address)
 {
     char *url = mem_printf("http://%s/metrics", address);
 
-    curl_easy_setopt(s->job.easy, CURLOPT_CONNECT_TO, NULL);
-    curl_easy_setopt(s->job.easy, CURLOPT_URL, url);
+    curl_easy_setopt(r->job.easy, CURLOPT_URL, url);
     mem_free(url);
 }
 
@@ -86,77 +92,144 @@ static void scrape_wait(struct scrape *s)
     loop_timer_set(s->loop, &s->timer, loop_now_us(s->loop) + s->rules->interval_us);
 }
 
+static void scrape_on_done(struct curlev_job *job, CURLcode result);
+
+/* The pod expects its own name in Host, also when it is reached by a resolved address. */
+static void scrape_set_headers(struct scrape_read *r)
+{
+    char *host = mem_printf("Host: %s", r->scrape->pod->name);
+
+    r->headers = curl_slist_append(NULL, host);
+    r->headers = curl_slist_append(r->headers, "Accept: text/plain");
+    mem_free(host);
+    curl_easy_setopt(r->job.easy, CURLOPT_HTTPHEADER, r->headers);
+}
+
+/* NULL: no curl handle. */
+static struct scrape_read *scrape_new_read(struct scrape *s)
+{
+    struct scrape_read *r = mem_alloc(sizeof *r);
+
+    r->scrape = s;
+    r->page_bytes = 0;
+    r->headers = r->connect_to = NULL;
+    r->error[0] = '\0';
+    if (!curlev_job_init(&r->job, scrape_on_done)) {
+        mem_free(r);
+        return NULL;
+    }
+    promtext_start(&r->text, s->engine);
+    scrape_set_headers(r);
+    curl_easy_setopt(r->job.easy, CURLOPT_ERRORBUFFER, r->error);
+    curl_easy_setopt(r->job.easy, CURLOPT_WRITEFUNCTION, scrape_on_bytes);
+    curl_easy_setopt(r->job.easy, CURLOPT_WRITEDATA, r);
+    curl_easy_setopt(r->job.easy, CURLOPT_TIMEOUT_MS, (long)(s->rules->timeout_us / US_PER_MS));
+    return r;
+}
+
+static void scrape_drop_read(struct scrape *s)
+{
+    if (s->read == NULL)
+        return;
+    curlev_job_free(s->curl, &s->read->job);
+    curl_slist_free_all(s->read->headers);
+    curl_slist_free_all(s->read->connect_to);
+    mem_free(s->read);
+    s->read = NULL;
+}
+
 static void scrape_run(struct scrape *s)
 {
     const struct upstream *up = s->pod->upstream;
     char address[INET6_ADDRSTRLEN + 10];
 
-    if (up->address_bytes == 0) { /* its name is not resolved yet */
+    if (up->address_bytes > 0) /* else its name is not resolved yet */
+        s->read = scrape_new_read(s);
+    if (s->read == NULL) {
         scrape_wait(s);
         return;
     }
     scrape_address(up, address);
     if (up->tls_name != NULL)
-        scrape_set_https(s, address);
+        scrape_set_https(s->read, address);
     else
-        scrape_set_http(s, address);
-    promtext_start(&s->text, s->engine);
-    s->page_bytes = 0;
-    s->error[0] = '\0';
-    curl_easy_setopt(s->job.easy, CURLOPT_TIMEOUT_MS, (long)(s->rules->timeout_us / US_PER_MS));
-    curlev_start(s->curl, &s->job);
+        scrape_set_http(s->read, address);
+    curlev_start(s->curl, &s->read->job);
+}
+
+/* False: as many as may be have been started in this tick. */
+static bool scrape_may_start(struct scrape *s)
+{
+    struct scrape_pace *pace = s->rules->pace;
+    const int64_t tick = loop_now_us(s->loop) / WHEEL_TICK_US;
+
+    if (pace->tick != tick)
+        pace->started = 0;
+    pace->tick = tick;
+    return pace->started++ < SCRAPE_STARTS_MAX;
 }
 
 static void scrape_on_timer(struct wheel_timer *t)
 {
-    scrape_run(CONTAINER_OF(t, struct scrape, timer));
+    struct scrape *s = CONTAINER_OF(t, struct scrape, timer);
+
+    if (scrape_may_start(s))
+        scrape_run(s);
+    else
+        loop_timer_set(s->loop, &s->timer, loop_now_us(s->loop) + WHEEL_TICK_US);
 }
 
 /* NULL = a good page; else what was wrong with it. */
-static const char *scrape_verdict(struct scrape *s, CURLcode result, char why[CURL_ERROR_SIZE])
+static const char *scrape_verdict(struct scrape_read *r, CURLcode result, char why[CURL_ERROR_SIZE])
 {
     long status = 0;
 
-    if (s->page_bytes > SCRAPE_PAGE_MAX)
+    if (r->page_bytes > SCRAPE_PAGE_MAX)
         return "the page is larger than 16 MiB";
     if (result != CURLE_OK)
-        return s->error[0] != '\0' ? s->error : curl_easy_strerror(result);
-    curl_easy_getinfo(s->job.easy, CURLINFO_RESPONSE_CODE, &status);
+        return r->error[0] != '\0' ? r->error : curl_easy_strerror(result);
+    curl_easy_getinfo(r->job.easy, CURLINFO_RESPONSE_CODE, &status);
     if (status != 200) {
         snprintf(why, CURL_ERROR_SIZE, "/metrics answered with status %ld, expected 200", status);
         return why;
     }
-    return promtext_finish(&s->text) ? NULL : "/metrics holds no sample of a Prometheus page";
+    return promtext_finish(&r->text) ? NULL : "/metrics holds no sample of a Prometheus page";
 }
 
-static void scrape_on_done(struct curlev_job *job, CURLcode result)
+static void scrape_take(struct scrape *s, const struct promtext *text)
 {
-    struct scrape *s = CONTAINER_OF(job, struct scrape, job);
-    char text[CURL_ERROR_SIZE];
-    const char *why = scrape_verdict(s, result, text);
     const bool was_failing = s->failing;
 
-    s->failing = why != NULL;
-    scrape_wait(s);
-    if (why != NULL) {
-        s->ops->failed(s->pod, why, !was_failing, s->arg);
-        return;
-    }
-    pod_take_numbers(s->pod, &s->text.numbers, &s->text.totals, loop_now_us(s->loop));
+    s->failing = false;
+    pod_take_numbers(s->pod, &text->numbers, &text->totals, loop_now_us(s->loop));
     if (was_failing)
         s->ops->recovered(s->pod, s->arg);
     s->ops->fresh(s->pod, s->arg);
 }
 
-/* The pod expects its own name in Host, also when it is reached by a resolved address. */
-static void scrape_set_headers(struct scrape *s)
+static void scrape_on_done(struct curlev_job *job, CURLcode result)
 {
-    char *host = mem_printf("Host: %s", s->pod->name);
+    struct scrape_read *r = CONTAINER_OF(job, struct scrape_read, job);
+    struct scrape *s = r->scrape;
+    char text[CURL_ERROR_SIZE];
+    const char *why = scrape_verdict(r, result, text);
 
-    s->headers = curl_slist_append(NULL, host);
-    s->headers = curl_slist_append(s->headers, "Accept: text/plain");
-    mem_free(host);
-    curl_easy_setopt(s->job.easy, CURLOPT_HTTPHEADER, s->headers);
+    scrape_wait(s);
+    if (why != NULL) {
+        s->ops->failed(s->pod, why, !s->failing, s->arg);
+        s->failing = true;
+    } else {
+        scrape_take(s, &r->text);
+    }
+    scrape_drop_read(s);
+}
+
+/* Many pods that come at once are not all read at once. */
+static int64_t scrape_first_us(const struct scrape *s)
+{
+    const uint64_t hash = htab_hash((struct slice){(const char *)&s->pod->id, sizeof s->pod->id});
+
+    return s->rules->pace->n <= SCRAPE_FEW ? 0 : (int64_t)(hash % (uint64_t)(s->rules->interval_us + 1));
 }
 
 struct scrape *scrape_new(struct loop *l, struct curlev *c, struct pod *pod, enum promtext_engine engine,
@@ -164,10 +237,6 @@ struct scrape *scrape_new(struct loop *l, struct curlev *c, struct pod *pod, enu
 {
     struct scrape *s = mem_zalloc(sizeof *s);
 
-    if (!curlev_job_init(&s->job, scrape_on_done)) {
-        mem_free(s);
-        return NULL;
-    }
     s->loop = l;
     s->curl = c;
     s->pod = pod;
@@ -175,12 +244,9 @@ struct scrape *scrape_new(struct loop *l, struct curlev *c, struct pod *pod, enu
     s->rules = rules;
     s->ops = ops;
     s->arg = arg;
+    rules->pace->n++;
     wheel_timer_init(&s->timer, scrape_on_timer);
-    scrape_set_headers(s);
-    curl_easy_setopt(s->job.easy, CURLOPT_ERRORBUFFER, s->error);
-    curl_easy_setopt(s->job.easy, CURLOPT_WRITEFUNCTION, scrape_on_bytes);
-    curl_easy_setopt(s->job.easy, CURLOPT_WRITEDATA, s);
-    loop_timer_set(l, &s->timer, loop_now_us(l));
+    loop_timer_set(l, &s->timer, loop_now_us(l) + scrape_first_us(s));
     return s;
 }
 
@@ -188,9 +254,8 @@ void scrape_free(struct scrape *s)
 {
     if (s == NULL)
         return;
+    s->rules->pace->n--;
     loop_timer_cancel(s->loop, &s->timer);
-    curlev_job_free(s->curl, &s->job);
-    curl_slist_free_all(s->headers);
-    curl_slist_free_all(s->connect_to);
+    scrape_drop_read(s);
     mem_free(s);
 }
