@@ -83,6 +83,7 @@ help:
 	@echo 'make soak S=1800  the same at half load for S seconds; memory and delay for each minute'
 	@echo 'make deploy-check  the Helm chart for a matrix of values (helm built with Go if there is none), the alert rules'
 	@echo 'make mutants     breaks one rule at a time and demands that a test notices'
+	@echo 'make differential  the same bytes through the router, HAProxy and nginx; each difference with its reason'
 	@echo 'make soak-streams S=60   2,000 event streams for S seconds, each byte checked'
 	@echo 'make fuzz S=60   each fuzzer for S seconds (clang)'
 	@echo 'make bench       beside HAProxy and nginx, 20 minutes; QUICK=1: 2 minutes; ARGS=--help: cases, --peer, ...'
@@ -255,7 +256,11 @@ torture: $(router) $(torture) $(torture_clock)
 soak: $(router) $(torture) $(torture_clock)
 	$(Q)$(torture) --router $(router) --preload $(abspath $(torture_clock)) --seconds $(S) --rate 400 $(if $(SEED),--seed $(SEED)) $(ARGS)
 soak: S = 1800
-.PHONY: soak
+
+# The same bytes through the router, HAProxy and nginx: every difference with its reason.
+differential: $(router)
+	$(Q)$(bench_env) $(PYTHON) tests/differential/run.py
+.PHONY: soak differential
 
 # ---- what lies in deploy/ ----
 

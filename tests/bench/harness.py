@@ -74,6 +74,7 @@ def unpack(package, to):
         missing = [n for n in wanted if f"installed:{n}" not in there]
         if missing:
             install(missing)
+        os.makedirs(to, exist_ok=True)
         run_quietly(["dpkg-deb", "-x", deb, to])
 
 
