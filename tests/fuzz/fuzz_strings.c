@@ -58,10 +58,12 @@ static void put_step(struct program *p, uint8_t kind, uint8_t n, struct buf *mea
     static const char *const bad[] = {"\n", "\x01", "\\x", "\\u12g4", "\\", "\\u"};
 
     if (kind < 128) {
+        const char letter = (char)('a' + (kind & 15));
+
         for (uint8_t i = 0; i <= n % 70; i++) {
-            put(&p->body, "abcdefghijklmnop" + (kind & 15), 1);
+            put(&p->body, &letter, 1);
             if (means != NULL)
-                put(means, "abcdefghijklmnop" + (kind & 15), 1);
+                put(means, &letter, 1);
         }
     } else if (kind < 250) {
         put_text(&p->body, steps[n % ARRAY_LEN(steps)].written);

@@ -154,7 +154,7 @@ static void client_note(struct record *r, const struct wire *w)
     snprintf(id, sizeof id, "t-%u", r->plan.n);
     if (r->plan.client != CLIENT_HOSTILE && r->plan.client != CLIENT_MUTANT &&
         r->plan.client != CLIENT_NOISE && r->plan.client != CLIENT_URI_TOO_LONG &&
-        r->plan.client != CLIENT_HEAD_STOPS && r->plan.client != CLIENT_HEAD_TOO_LARGE &&
+        r->plan.client != CLIENT_HEAD_STOPS && r->plan.client != CLIENT_HEAD_TOO_LARGE && r->status != 408 &&
         strcmp(id, w->request_id) != 0)
         oracle_complain(r, "the client got request id \"%s\"", w->request_id);
 }

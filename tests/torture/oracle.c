@@ -255,6 +255,9 @@ static bool oracle_allows(const struct record *r, const char *code)
 
     if (oracle_is(code, "client_gone"))
         return plan_may_leave(p) || p->client == CLIENT_PIPELINE;
+    /* On a machine that is busy we are slower than we mean to be. */
+    if (oracle_is(code, "client_timeout") && (p->client == CLIENT_BYTES || p->client == CLIENT_SPLIT))
+        return r->done_us - r->sent_us > TORTURE_CLIENT_LIMIT_US;
     if (oracle_is(code, "client_stalled"))
         return p->client == CLIENT_STALL ||
                (p->client == CLIENT_SLOW_READER && oracle_disturbed(DISTURB_FROZEN, r->sent_us));
@@ -405,9 +408,11 @@ void oracle_judge(bool complete_log, uint64_t lines_dropped)
 {
     for (uint32_t i = 0; i < n_records; i++)
         oracle_judge_one(&records[i], complete_log && lines_dropped == 0);
-    if (complete_log && lines_missing > lines_dropped)
-        oracle_complain(NULL, "%llu lines are missing in the access log, %llu were counted as dropped",
-                        (unsigned long long)lines_missing, (unsigned long long)lines_dropped);
+    if (!complete_log || lines_missing <= lines_dropped)
+        return;
+    oracle_complain(NULL, "%llu lines are missing in the access log, %llu were counted as dropped",
+                    (unsigned long long)lines_missing, (unsigned long long)lines_dropped);
+    lines_missing = lines_dropped; /* said once */
 }
 
 /* ---- the table ---- */

@@ -14,11 +14,12 @@
 #define TORTURE_CODE_MAX 24
 
 /* Limits and times the router is started with. */
-#define TORTURE_HEAD_MAX       (64 * 1024)
-#define TORTURE_BODY_MAX       (512 * 1024)
-#define TORTURE_HEAD_LIMIT_US  (1500 * 1000) /* of a pod's answer, and between two of its bytes */
-#define TORTURE_LOST_US        (30 * 1000 * 1000)
-#define TORTURE_RESULT_CODE_OK "successful_request"
+#define TORTURE_HEAD_MAX        (64 * 1024)
+#define TORTURE_BODY_MAX        (512 * 1024)
+#define TORTURE_HEAD_LIMIT_US   (1500 * 1000) /* of a pod's answer, and between two of its bytes */
+#define TORTURE_CLIENT_LIMIT_US (1400 * 1000) /* between two bytes of a body; twice that for a head */
+#define TORTURE_LOST_US         (30 * 1000 * 1000)
+#define TORTURE_RESULT_CODE_OK  "successful_request"
 
 #define CLIENT(id, name, fault, weight) CLIENT_##id,
 #define POD(id, name, fault, weight)
