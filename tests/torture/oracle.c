@@ -369,7 +369,7 @@ static bool oracle_may_be_unlogged(const struct record *r)
 {
     return r->follower || r->plan.client == CLIENT_GONE_HEAD || r->plan.client == CLIENT_HEAD_STOPS ||
            plan_may_leave(&r->plan) || r->plan.client == CLIENT_URI_TOO_LONG ||
-           r->plan.client == CLIENT_HEAD_TOO_LARGE;
+           r->plan.client == CLIENT_HEAD_TOO_LARGE || r->status == 408;
 }
 
 static void oracle_judge_one(const struct record *r, bool complete_log)
