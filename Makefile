@@ -64,7 +64,7 @@ sim    := $(BUILD)/vllm-sim
 torture := $(BUILD)/torture
 torture_clock := $(BUILD)/torture-clock.so
 
-.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-kube bench-profile bench-ttft test e2e-openai e2e-vllm check torture mutants soak-streams lint generated generate rules chart deploy-check generate-deploy demo fuzz fuzz-run format install clean help \
+.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-kube bench-profile bench-ttft test e2e-openai e2e-vllm check torture mutants soak-streams lint generated generate rules chart deploy-check image-check generate-deploy demo fuzz fuzz-run format install clean help \
         deps deps-demo deps-test FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -82,6 +82,7 @@ help:
 	@echo 'make torture N=20000 SEED=   random faults of clients, pods and the world; what each must see is checked'
 	@echo 'make soak S=1800  the same at half load for S seconds; memory and delay for each minute'
 	@echo 'make deploy-check  the Helm chart for a matrix of values (helm built with Go if there is none), the alert rules'
+	@echo 'make image-check  the image built and run: user, rights, read-only root, size, start (root, podman)'
 	@echo 'make mutants     breaks one rule at a time and demands that a test notices'
 	@echo 'make differential  the same bytes through the router, HAProxy and nginx; each difference with its reason'
 	@echo 'make soak-streams S=60   2,000 event streams for S seconds, each byte checked'
@@ -282,6 +283,11 @@ chart: $(router) | deps-test
 deploy-check: $(router) rules | deps-test
 	$(Q)helm=$$(tests/deploy/tool helm $(tools) build) || { echo 'CHART NOT RENDERED: neither helm nor Go on this machine' >&2; exit 1; }; \
 	$(chart_tests)
+
+# The image of deploy/Dockerfile, built on a base of debootstrap and run by podman; as root, in minutes.
+image-check: all
+	@deploy/install-deps.sh image $(is_clang)
+	$(Q)$(test_env) $(PYTHON) tests/deploy/image.py $(abspath build/image)
 
 generate-deploy:
 	$(Q)helm=$$(tests/deploy/tool helm $(tools) build) && deploy/helm/plain $$helm >$(tools)/kubernetes.yaml && \

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian or Ubuntu packages that are missing; does nothing when all are there.
-# Usage: install-deps.sh build|demo|test [clang]
+# Usage: install-deps.sh build|demo|test|image [clang]
 set -eu
 
 # "a|b": either will do; the first that exists is installed.
@@ -10,7 +10,8 @@ case "${1:-build}" in
 build) ;;
 demo) packages="$packages python3" ;;
 test) packages="$packages python3 libcmocka-dev python3-pytest python3-yaml curl openssl clang-format-14|clang-format apache2-utils wrk valgrind strace kubernetes-client|kubectl" ;;
-*) echo "usage: $0 build|demo|test [clang]" >&2; exit 2 ;;
+image) packages="$packages python3 openssl buildah podman runc debootstrap uidmap fuse-overlayfs" ;;
+*) echo "usage: $0 build|demo|test|image [clang]" >&2; exit 2 ;;
 esac
 case "${2:-}" in
 clang*) packages="$packages clang libclang-rt-dev|libclang-rt-14-dev" ;;
