@@ -46,6 +46,8 @@ struct headers_response {
     uint64_t
         content_length; /* for SIZED, and for NO_BODY answers to HEAD when the pod gave one (has_length) */
     bool has_length;
+    struct slice
+        cors; /* complete lines that replace all the pod's Access-Control- fields; empty: those stay */
 };
 /* Status line with the pod's code and reason, its end-to-end fields in order, one framing field, Connection
  * where the version needs it, X-Request-ID, and X-Accel-Buffering: no for text/event-stream unless the pod

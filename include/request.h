@@ -30,6 +30,7 @@ struct request_outgoing {
     char *model;                   /* a copy of what goes to the pod instead, or NULL */
     struct prefix_chain *prefix;   /* of its prompt, or NULL */
     struct openai_edit want_usage; /* no text: the body goes as it came */
+    char *boundary;                /* of a multipart form; NULL: the body is JSON */
     const char *unsupported;       /* why such a request is refused, or NULL */
 };
 
@@ -61,6 +62,7 @@ struct request {
     bool head_only;     /* HEAD */
     unsigned minor;
 
+    char *cors;        /* fields that let a browser's page read the answer, or NULL */
     struct slice user; /* with user fairness; empty: anonymous */
     char *body_user;   /* holds it when it came in the body, else NULL */
 

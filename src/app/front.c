@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "cors.h"
 #include "headers.h"
 #include "mem.h"
 #include "reply.h"
@@ -78,8 +79,8 @@ static void front_models(struct request *r)
     qsort(names, n, sizeof *names, front_compare_names);
     buf_init(&body, FRONT_MODEL_LIST_MAX);
     if (openai_model_list(&body, names, n)) {
-        const struct reply reply = {200,  "application/json", buf_slice(&body), request_id(r),
-                                    NULL, r->head_only};
+        const struct reply reply = {200,     "application/json", buf_slice(&body), request_id(r),
+                                    r->cors, r->head_only};
 
         r->status = 200;
         if (!reply_send(r->client, &reply))
@@ -90,6 +91,32 @@ static void front_models(struct request *r)
     request_finish(r, OUTCOME_LOCAL, NULL);
 }
 
+/* Asked by a browser before the request of a page. Without our fields it will not send that. */
+static void front_preflight(struct request *r, const struct http1_head *h)
+{
+    char *more = cors_preflight_fields(h), *fields = mem_printf("%s%s", r->cors, more);
+    const struct reply reply = {.status = 204, .request_id = request_id(r), .extra = fields};
+
+    r->status = 204;
+    if (!reply_send(r->client, &reply))
+        r->client->conn.broken = true;
+    mem_free(more);
+    mem_free(fields);
+    request_finish(r, OUTCOME_LOCAL, NULL);
+}
+
+static void front_options(struct request *r, const struct http1_head *h)
+{
+    if (r->server->config->n_cors_origins == 0)
+        request_finish(r, OUTCOME_METHOD_NOT_ALLOWED,
+                       "OPTIONS is for CORS preflights, and CORS_ALLOW_ORIGINS is empty");
+    else if (r->cors == NULL)
+        request_finish(r, OUTCOME_METHOD_NOT_ALLOWED,
+                       "OPTIONS is for CORS preflights, and this origin is not in CORS_ALLOW_ORIGINS");
+    else
+        front_preflight(r, h);
+}
+
 /* What can be answered on the head alone. True: it was. */
 static bool front_answer_early(struct request *r, const struct http1_head *h, struct slice path)
 {
@@ -98,8 +125,7 @@ static bool front_answer_early(struct request *r, const struct http1_head *h, st
         return true;
     }
     if (front_is(h, "OPTIONS")) {
-        request_finish(r, OUTCOME_METHOD_NOT_ALLOWED,
-                       "OPTIONS is not supported: the router does not answer CORS preflights");
+        front_options(r, h);
         return true;
     }
     return false;

@@ -3,11 +3,12 @@
 
 #include "headers.h"
 
-#define REPLY_HEAD_MAX 2048
+#define REPLY_HEAD_MAX (16 * 1024)
 
 bool reply_send(struct client *c, const struct reply *r)
 {
-    const enum http1_framing framing = r->head_only ? HTTP1_NO_BODY : HTTP1_SIZED;
+    const bool empty = r->head_only || r->status == 204;
+    const enum http1_framing framing = empty ? HTTP1_NO_BODY : HTTP1_SIZED;
     const bool keep = client_may_keep(c, framing);
     struct buf head;
     bool ok;
@@ -16,10 +17,9 @@ bool reply_send(struct client *c, const struct reply *r)
     buf_init(&head, REPLY_HEAD_MAX);
     ok = headers_own_block(&head, r->status, r->content_type, r->body.n, keep, c->minor, r->request_id,
                            r->extra) &&
-         client_send(c, &(struct client_part){.head = buf_slice(&head),
-                                              .spans = &r->body,
-                                              .n_spans = r->head_only ? 0 : 1,
-                                              .end = true});
+         client_send(c,
+                     &(struct client_part){
+                         .head = buf_slice(&head), .spans = &r->body, .n_spans = empty ? 0 : 1, .end = true});
     buf_free(&head);
     return ok;
 }

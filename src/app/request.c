@@ -4,9 +4,11 @@
 
 #include <stdlib.h>
 
+#include "cors.h"
 #include "headers.h"
 #include "mem.h"
 #include "metrics.h"
+#include "multipart.h"
 #include "prompt.h"
 #include "reply.h"
 #include "report.h"
@@ -92,8 +94,9 @@ static const char *request_why_unsupported(const struct http1_head *head)
     const struct slice type = http1_find(head, HEADER_CONTENT_TYPE),
                        encoding = http1_find(head, HEADER_CONTENT_ENCODING);
 
-    if (type.n >= 10 && slice_ieq((struct slice){type.p, 10}, SLICE("multipart/")))
-        return "multipart bodies are not supported: send JSON";
+    if (type.n >= 10 && slice_ieq((struct slice){type.p, 10}, SLICE("multipart/")) &&
+        !multipart_is_form(type))
+        return "multipart bodies other than multipart/form-data are not supported";
     if (encoding.n > 0 && !slice_ieq(encoding, SLICE("identity")))
         return "compressed request bodies are not supported: send the JSON as it is";
     return NULL;
@@ -142,6 +145,8 @@ struct request *request_new(struct server *s, struct client *c)
     r->server = s;
     r->client = c;
     c->request = r;
+    if (s->config->n_cors_origins > 0 && c->head != NULL)
+        r->cors = cors_fields(s->config, http1_find_name(c->head, SLICE("Origin")));
     r->received_us = c->first_byte_us;
     s->n_requests++;
     return r;
@@ -160,6 +165,8 @@ bool request_take_head(struct request *r)
     o->request = r;
     o->admit.queue.session = request_session(r);
     o->unsupported = request_why_unsupported(h.head);
+    if (multipart_is_form(http1_find(h.head, HEADER_CONTENT_TYPE)))
+        o->boundary = mem_dup_slice(multipart_boundary(http1_find(h.head, HEADER_CONTENT_TYPE)));
     buf_init(&o->head, (size_t)r->server->config->max_header_bytes + REQUEST_HEAD_EXTRA);
     /* With the room that request_parts needs behind it. */
     if (buf_reserve(&o->head, h.head->bytes + HEADERS_EXTRA_BYTES + HEADERS_POD_FIELDS_MAX) != NULL &&
@@ -200,6 +207,55 @@ static struct topology_route *request_decide(struct request *r, struct slice mod
     return route;
 }
 
+/* A form's field; {NULL, 0}: none. */
+static struct slice request_form_field(const struct request *r, struct slice name, const char **error)
+{
+    const struct slice body = {r->out->body, r->body_n};
+
+    if (r->out->boundary[0] == '\0') {
+        *error = "the Content-Type of the multipart body has no boundary";
+        return (struct slice){NULL, 0};
+    }
+    return multipart_field(body, slice_of(r->out->boundary), name, error);
+}
+
+/* What openai_inspect finds in JSON. */
+static enum openai_verdict request_inspect_form(const struct request *r, struct openai_body *found)
+{
+    struct slice model;
+
+    memset(found, 0, sizeof *found);
+    model = request_form_field(r, SLICE("model"), &found->error);
+    if (found->error != NULL)
+        return OPENAI_NO_MODEL;
+    found->error = model.p == NULL ? "the multipart form must have a field \"model\""
+                                   : "the form's \"model\" is blank or longer than 1024 bytes";
+    if (slice_trim(model).n == 0 || model.n > OPENAI_MODEL_MAX)
+        return model.p == NULL ? OPENAI_NO_MODEL : OPENAI_BAD_MODEL;
+    memcpy(found->model, model.p, model.n);
+    found->model_n = model.n;
+    found->model_raw = model;
+    found->error = NULL;
+    return OPENAI_OK;
+}
+
+static enum openai_verdict request_inspect(const struct request *r, struct openai_body *found)
+{
+    return r->out->boundary != NULL ? request_inspect_form(r, found)
+                                    : openai_inspect((struct slice){r->out->body, r->body_n}, found);
+}
+
+static void request_find_form_user(struct request *r)
+{
+    const char *error;
+    const struct slice user = request_form_field(r, SLICE("user"), &error);
+
+    if (r->user.n > 0 || user.n == 0 || user.n > REQUEST_USER_MAX)
+        return;
+    r->body_user = mem_dup_slice(user);
+    r->user = (struct slice){r->body_user, user.n};
+}
+
 /* The header names the user, else the body does. */
 static void request_find_user(struct request *r, const struct openai_body *found)
 {
@@ -233,7 +289,7 @@ static bool request_find_model(struct request *r)
         [OPENAI_BAD_MODEL] = "\"model\" must be a string that is not blank",
     };
     struct openai_body found;
-    const enum openai_verdict v = openai_inspect((struct slice){r->out->body, r->body_n}, &found);
+    const enum openai_verdict v = request_inspect(r, &found);
     bool known;
 
     if (v == OPENAI_NOT_JSON || v == OPENAI_NOT_OBJECT) {
@@ -255,7 +311,9 @@ static bool request_find_model(struct request *r)
     }
     if (r->server->config->inject_stream_usage)
         request_want_usage(r, &found);
-    if (r->server->config->enable_fairness_scheduling)
+    if (r->server->config->enable_fairness_scheduling && r->out->boundary != NULL)
+        request_find_form_user(r);
+    else if (r->server->config->enable_fairness_scheduling)
         request_find_user(r, &found);
     (void)topology_ref(r->route);
     metrics_add(r->route->active_downstream, 1);
@@ -499,7 +557,7 @@ static struct openai_edit request_rename(const struct request *r)
     if (r->route->upstream_value == NULL)
         return (struct openai_edit){0, 0, {NULL, 0}};
     mem_free(o->model);
-    o->model = mem_strdup(r->route->upstream_value);
+    o->model = mem_strdup(o->boundary != NULL ? r->route->upstream_model : r->route->upstream_value);
     return (struct openai_edit){o->model_at, o->model_n, slice_of(o->model)};
 }
 
@@ -555,6 +613,7 @@ static void request_drop_outgoing(struct request *r)
     mem_free(o->body);
     mem_free(o->model);
     mem_free(o->prefix);
+    mem_free(o->boundary);
     mem_free(o);
 }
 
@@ -609,6 +668,7 @@ static bool request_answer_head(struct request *r, const struct http1_head *head
         .framing = framing,
         .content_length = head->content_length,
         .has_length = framing == HTTP1_NO_BODY && http1_find(head, HEADER_CONTENT_LENGTH).p != NULL,
+        .cors = slice_of(r->cors),
     };
 
     client_begin(r->client, framing, keep);
@@ -857,17 +917,19 @@ const char *request_message(const struct request *r)
 static bool request_answer_error(struct request *r)
 {
     const struct outcome_info *info = outcome_info(r->outcome);
-    char extra[64] = "";
+    char retry[64] = "", *extra;
     struct buf body;
     bool ok;
 
     if (info->status == 429 || r->outcome == OUTCOME_QUEUE_TIMEOUT)
-        snprintf(extra, sizeof extra, "Retry-After: %lld\r\n", (long long)request_retry_after_s(r));
+        snprintf(retry, sizeof retry, "Retry-After: %lld\r\n", (long long)request_retry_after_s(r));
+    extra = mem_printf("%s%s", retry, r->cors != NULL ? r->cors : "");
     buf_init(&body, REQUEST_ERROR_BODY_MAX);
     ok = openai_error(&body, slice_of(request_message(r)), info->type, info->name);
     r->status = info->status;
     ok = ok && reply_send(r->client, &(struct reply){info->status, "application/json", buf_slice(&body),
                                                      request_id(r), extra, r->head_only});
+    mem_free(extra);
     buf_free(&body);
     return ok;
 }
@@ -917,6 +979,7 @@ static void request_free(struct loop_grave *g)
         usage_hide_free(&r->tokens->hide);
     mem_free(r->tokens);
     mem_free(r->body_user);
+    mem_free(r->cors);
     mem_free(r->model_name);
     mem_free(r->session);
     mem_free(r);

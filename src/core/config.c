@@ -432,6 +432,8 @@ static void finish(struct config *c, struct config_report *report)
     check_tls(c, report);
     split_list(c->session_boost_header, &c->session_headers, &c->n_session_headers);
     split_list(c->fairness_user_header, &c->user_headers, &c->n_user_headers);
+    if (c->cors_allow_origins[0] != '\0')
+        split_list(c->cors_allow_origins, &c->cors_origins, &c->n_cors_origins);
     config_routes_add_backends(c, slice_of(c->backends), report);
     config_routes_resolve(c, c->file, report);
     if (report->n_fatal == 0)
@@ -463,6 +465,7 @@ void config_free(struct config *c)
         return;
     free_list(c->session_headers, c->n_session_headers);
     free_list(c->user_headers, c->n_user_headers);
+    free_list(c->cors_origins, c->n_cors_origins);
     mem_free(c->file);
     config_option_free_all(c);
     config_routes_free(c);

@@ -305,6 +305,33 @@ static char *check_header_list(struct slice text)
     return NULL;
 }
 
+/* "https://app.example.com", as browsers send it. */
+static bool is_origin(struct slice s)
+{
+    const char *authority = s.n == 0 ? NULL : memmem(s.p, s.n, "://", 3);
+
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.p[i] <= ' ' || s.p[i] > '~')
+            return false;
+    }
+    return slice_eq(s, SLICE("*")) || slice_eq(s, SLICE("null")) ||
+           (authority != NULL && authority + 3 < s.p + s.n &&
+            memchr(authority + 3, '/', (size_t)(s.p + s.n - authority) - 3) == NULL);
+}
+
+static char *check_origins(struct slice text)
+{
+    for (struct slice rest = text; rest.p != NULL && text.n > 0;) {
+        const struct slice origin = slice_trim(slice_cut(&rest, ','));
+
+        if (!is_origin(origin))
+            return mem_printf("\"%.*s\" is not an origin: expected *, or one such as https://app.example.com "
+                              "without a path, or several, separated by commas",
+                              CONFIG_SHOWN(origin));
+    }
+    return NULL;
+}
+
 static char *check_bind(struct slice text)
 {
     if (text.n == 0 || authority_is_ip(text))
@@ -321,6 +348,8 @@ static char *check_string(enum config_option o, struct slice text)
         return mem_strdup("holds a zero byte");
     if (o == CONFIG_OPT_session_boost_header || o == CONFIG_OPT_fairness_user_header)
         return check_header_list(text);
+    if (o == CONFIG_OPT_cors_allow_origins)
+        return check_origins(text);
     if (o == CONFIG_OPT_bind)
         return check_bind(text);
     if (o == CONFIG_OPT_access_log_output && text.n == 0)

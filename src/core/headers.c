@@ -230,15 +230,30 @@ static bool headers_is_named(const struct http1_head *head, struct slice name)
     return false;
 }
 
-/* Copies the fields that stay: those not in the set `drop` and not named in Connection. Lines that stand
- * together are copied together; http1 made sure that a line ends where the next field starts. */
-static char *headers_put_fields(char *at, const struct http1_head *head, uint32_t drop)
+static bool headers_is_cors(struct slice name)
 {
+    return name.n > 15 && slice_ieq((struct slice){name.p, 15}, SLICE("access-control-"));
+}
+
+/* A field that its id alone does not tell to drop. */
+static bool headers_is_dropped(const struct http1_head *head, const struct http1_field *f, bool drop_cors)
+{
+    const struct slice name = http1_name(head, f);
+
+    return (drop_cors && headers_is_cors(name)) || (head->names_fields && headers_is_named(head, name));
+}
+
+/* Copies the fields that stay: those not in the set `drop`, not named in Connection and, if wanted, not of
+ * CORS. Lines that stand together are copied together; http1 made sure that a line ends where the next field
+ * starts. */
+static char *headers_put_fields(char *at, const struct http1_head *head, uint32_t drop, bool drop_cors)
+{
+    const bool look = head->names_fields || drop_cors;
     const size_t end = head->bytes - 2;
     size_t run = head->n_fields > 0 ? head->fields[0].name : end; /* where the lines to be copied start */
 
     for (const struct http1_field *f = head->fields, *last = f + head->n_fields; f < last; f++) {
-        if ((drop >> f->id & 1) == 0 && !(head->names_fields && headers_is_named(head, http1_name(head, f))))
+        if ((drop >> f->id & 1) == 0 && !(look && headers_is_dropped(head, f, drop_cors)))
             continue;
         at = headers_put(at, (struct slice){head->base + run, f->name - run});
         run = f + 1 < last ? f[1].name : end;
@@ -330,7 +345,7 @@ bool headers_request_block(struct buf *out, const struct headers_request *r, siz
         return false;
     at = headers_put_request_line(at, r->head);
     *line_bytes = (size_t)(at - start);
-    at = headers_put_fields(at, r->head, drop);
+    at = headers_put_fields(at, r->head, drop, false);
     at = headers_put_request_id(at, r->request_id);
     at = headers_put_forwarded_for(at, r);
     at = headers_put_forwarded_proto(at, r);
@@ -414,17 +429,18 @@ bool headers_response_block(struct buf *out, const struct headers_response *r)
     char *start, *at;
 
     assert(r->request_id.n <= HEADERS_REQUEST_ID_MAX);
-    start = at = buf_reserve(out, r->head->bytes + HEADERS_EXTRA_BYTES);
+    start = at = buf_reserve(out, r->head->bytes + r->cors.n + HEADERS_EXTRA_BYTES);
     if (start == NULL)
         return false;
     at = headers_put_status_line(at, r->head);
-    at = headers_put_fields(at, r->head, HEADERS_NOT_RELAYED);
+    at = headers_put_fields(at, r->head, HEADERS_NOT_RELAYED, r->cors.n > 0);
     at = headers_put_framing(at, r);
     at = headers_put_connection(at, r->keep_alive && r->framing != HTTP1_UNTIL_CLOSE, r->client_minor);
     at = headers_put_request_id(at, r->request_id);
     if (headers_is_event_stream(http1_find(r->head, HEADER_CONTENT_TYPE)) &&
         !http1_has(r->head, HEADER_X_ACCEL_BUFFERING))
         at = HEADERS_PUT(at, "X-Accel-Buffering: no\r\n");
+    at = headers_put(at, r->cors);
     at = HEADERS_PUT(at, "\r\n");
     buf_commit(out, (size_t)(at - start));
     return true;
@@ -451,7 +467,8 @@ bool headers_own_block(struct buf *out, unsigned status, const char *content_typ
         at = headers_put(at, type);
         at = HEADERS_PUT(at, "\r\n");
     }
-    at = headers_put_length(at, content_length);
+    if (status != 204)
+        at = headers_put_length(at, content_length);
     at = headers_put_connection(at, keep_alive, client_minor);
     at = headers_put_request_id(at, request_id);
     at = headers_put(at, more);

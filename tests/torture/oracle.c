@@ -239,8 +239,8 @@ static const char *oracle_refusal(const struct plan *p)
         return "path_not_found";
     case CLIENT_OPTIONS:
         return "method_not_allowed";
-    case CLIENT_MULTIPART:
-        return "unsupported";
+    case CLIENT_MULTIPART: /* its body is no form */
+        return "model_missing";
     case CLIENT_LIST:
         return TORTURE_RESULT_CODE_OK;
     default:

@@ -14,6 +14,7 @@ static const char *other_value(enum config_option o, size_t i)
                                                                                  "127.0.0.2"};
     static const char *const windows[] = {"2m", "3m", "4m"};
     static const char *const backends[] = {"m=h:1", "m=h:2", "m=h:3"}, *const words[] = {"A", "B", "C"};
+    static const char *const origins[] = {"http://a", "http://b:1, *", "null"};
     const struct config_option_row *row = config_option_row(o);
 
     switch (row->type) {
@@ -28,6 +29,8 @@ static const char *other_value(enum config_option o, size_t i)
                : row->choices[0] == 'o'              ? (i % 2 == 0 ? "off" : "prefer")
                                                      : (i % 2 == 0 ? "error" : "warn");
     case CONFIG_TYPE_STRING:
+        if (o == CONFIG_OPT_cors_allow_origins)
+            return origins[i];
         return o == CONFIG_OPT_bind ? binds[i] : o == CONFIG_OPT_backends ? backends[i] : words[i];
     default:
         return numbers[i];
@@ -299,6 +302,31 @@ static void test_fairness_ranges(void **state)
     fixture_free(&f);
 }
 
+static void expect_origins(const char *text, size_t n)
+{
+    char env[200];
+    struct fixture f;
+
+    (void)snprintf(env, sizeof(env), "CORS_ALLOW_ORIGINS=%s", text);
+    f = fixture_load(NULL, NULL, LIST(env, POD));
+    assert_int_equal(f.c->n_cors_origins, n);
+    fixture_expect_count(&f, 0, n > 0 || text[0] == '\0' ? 0 : 1);
+    fixture_free(&f);
+}
+
+static void test_origins(void **state)
+{
+    (void)state;
+    expect_origins("", 0);
+    expect_origins("*", 1);
+    expect_origins("https://a.example , http://localhost:3000,null", 3);
+    expect_origins("https://a.example/", 0);
+    expect_origins("https://", 0);
+    expect_origins("a.example", 0);
+    expect_origins("https://a.example,,", 0);
+    expect_origins("https://a b", 0);
+}
+
 /* ---- what options mean to each other ---- */
 
 static void test_strategies(void **state)
@@ -488,6 +516,7 @@ int main(void)
         cmocka_unit_test(test_values_without_a_limit),
         cmocka_unit_test(test_unknown_names),
         cmocka_unit_test(test_kubernetes_service_variables),
+        cmocka_unit_test(test_origins),
         cmocka_unit_test(test_fractions),
         cmocka_unit_test(test_fairness_ranges),
         cmocka_unit_test(test_strategies),

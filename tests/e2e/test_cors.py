@@ -1,0 +1,92 @@
+"""Pages in browsers: preflights and the fields that let a page read an answer."""
+
+import pytest
+
+from pod import ok
+from test_errors import check_error
+
+APP = "https://app.example.com"
+
+
+def preflight(router, origin, path="/v1/chat/completions", headers="authorization,content-type"):
+    fields = [("Origin", origin), ("Access-Control-Request-Method", "POST")]
+    if headers:
+        fields.append(("Access-Control-Request-Headers", headers))
+    c = router.client()
+    c.request("OPTIONS", path, headers=fields)
+    r = c.answer()
+    r.id, r.client = c.id, c
+    return r
+
+
+def own_cors(q):
+    q.reply(headers=[("Access-Control-Allow-Origin", "*"), ("access-control-expose-headers", "X-Pod"), ("X-Pod", "1"),
+                     ("Access-Control", "stays")])
+
+
+def test_off_by_default(start):
+    router = start.router({"m": [start.pod(own_cors)]})
+    check_error(preflight(router, APP), 405, "method_not_allowed")
+    r = router.chat(headers=[("Origin", APP)])
+    assert r.all("Access-Control-Allow-Origin") == ["*"] and r.all("Access-Control-Expose-Headers") == ["X-Pod"]
+
+
+def test_preflight(start):
+    pod = start.pod(ok)
+    router = start.router({"m": [pod]}, cors_allow_origins="https://other.example, %s" % APP)
+    r = preflight(router, APP)
+    assert r.status == 204 and r.body == b"" and r.all("Content-Length") == []
+    assert r.header("Access-Control-Allow-Origin") == APP and r.header("Vary") == "Origin"
+    assert "POST" in r.header("Access-Control-Allow-Methods").split(", ")
+    assert r.header("Access-Control-Allow-Headers") == "authorization,content-type"
+    assert int(r.header("Access-Control-Max-Age")) > 0
+    assert pod.requests == []
+    entry = router.access(r.id)
+    assert entry["status_code"] == 204 and "error" not in entry
+    # The connection lives on.
+    assert r.client.chat().answer().status == 200
+
+
+def test_answered_before_the_queue(start):
+    pod = start.pod()
+    router = start.router({"m": [pod]}, session_boost_inflight_per_pod=1, cors_allow_origins="*")
+    running = router.start_chat()
+    held = pod.next()
+    waiting = router.queue_chat(1)
+    assert preflight(router, APP).header("Access-Control-Allow-Origin") == "*"
+    held.reply()
+    pod.next().reply()
+    assert running.answer().status == waiting.answer().status == 200
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "https://app.example.com.evil", "null", "http://app.example.com"])
+def test_other_origins(start, origin):
+    router = start.router({"m": [start.pod(own_cors)]}, cors_allow_origins=APP)
+    r = preflight(router, origin)
+    check_error(r, 405, "method_not_allowed")
+    assert r.all("Access-Control-Allow-Origin") == []
+
+
+def test_answers_can_be_read(start):
+    router = start.router({"m": [start.pod(own_cors)]}, cors_allow_origins=APP)
+    r = router.chat(headers=[("Origin", APP)])
+    assert r.all("Access-Control-Allow-Origin") == [APP] and r.header("Access-Control-Expose-Headers") == "*"
+    assert r.header("X-Pod") == "1" and r.header("Access-Control") == "stays"
+    # No page asks: nothing is said.
+    assert router.chat().header("Access-Control-Allow-Origin") == "*"
+
+
+def test_errors_and_model_list_can_be_read(start):
+    router = start.router({"m": [start.pod(ok)]}, cors_allow_origins="*")
+    r = router.chat(model="unknown", headers=[("Origin", APP)])
+    check_error(r, 404, "route_not_found")
+    assert r.header("Access-Control-Allow-Origin") == "*"
+    c = router.client()
+    c.request("GET", "/v1/models", headers=[("Origin", APP)])
+    assert c.answer().header("Access-Control-Allow-Origin") == "*"
+
+
+def test_many_headers_asked_for(start):
+    router = start.router({"m": [start.pod(ok)]}, cors_allow_origins="*")
+    r = preflight(router, APP, headers=",".join(["x-header"] * 500))
+    assert r.status == 204 and r.all("Access-Control-Allow-Headers") == []
