@@ -15,6 +15,7 @@ CHART = os.path.join(ROOT, "deploy/helm/kthena-router")
 HELM, ROUTER = os.environ["HELM"], os.environ["ROUTER_BIN"]
 CLUSTER = ["--kube-version", "1.29.0"]
 BOOST = {"sessionBoost": {"enabled": True}}
+FAIR = {"fairness": {"enabled": True}}
 ROUTES = {"config": "[model-server s]\npods = 10.0.0.1:8000\n[model-route m]\ntarget = s\n"}
 
 
@@ -87,7 +88,7 @@ def effective(docs, tmp_path):
 
 
 def matrix():
-    strategies = [{}, BOOST]
+    strategies = [{}, BOOST, FAIR]
     discovery = [ROUTES, {"backends": "m=10.0.0.1:8000"}, {"discovery": {"services": {"enabled": True, "namespaces": ["a", "b"]}},
                                                            "config": ROUTES["config"].replace("pods = 10.0.0.1:8000", "service = a/s:http")},
                  {"kubernetes": {"enabled": True}}, {"kubernetes": {"enabled": True, "namespace": "models"}}]
@@ -165,23 +166,23 @@ def test_the_wait_limit_can_be_switched_off(tmp_path, value, means):
     ("accessLog.enabled", False, "access_log_enabled", "false"),
     ("drainDelay", 0, "drain_delay", "0s"),
     ("port", 18080, "port", "18080"),
+    ("fairness.maxConcurrent", 0, "fairness_max_concurrent", "0"),
+    ("fairness.inputTokenWeight", 0, "fairness_input_token_weight", "0"),
+    ("fairness.outputTokenWeight", 0.25, "fairness_output_token_weight", "0.25"),
+    ("fairness.windowSize", "1m", "fairness_window_size", "1m"),
     ("env.QUEUE_MAX_BYTES", 1073741824, "queue_max_bytes", "1GiB"),
-    ("env.SESSION_BOOST_HEADER", None, "session_boost_header", "X-Session-ID"),
 ])
 def test_falsy_and_large_values_arrive(tmp_path, path, value, option, means):
     for key in reversed(path.split(".")):
         value = {key: value}
-    if path.startswith("env.SESSION"):
-        refused(tmp_path, "the chart has a value of its own", BOOST, ROUTES, {"env": {"SESSION_BOOST_HEADER": "X"}})
-        return
-    docs = render(tmp_path, BOOST, ROUTES, value)
+    docs = render(tmp_path, FAIR if path.startswith("fairness") else BOOST, ROUTES, value)
     assert effective_value(docs, tmp_path, option) == means
 
 
 @pytest.mark.parametrize("values, text", [
     ({"sessionBoost": {"enabled": True}, "fairness": {"enabled": True}}, "sessionBoost.enabled and fairness.enabled are both true"),
-    ({"fairness": {"enabled": True}}, "fairness.enabled: user fairness is not available"),
     ({"env": {"ENABLE_FAIRNESS_SCHEDULING": "true"}}, "env.ENABLE_FAIRNESS_SCHEDULING: the chart has a value of its own"),
+    ({**BOOST, "env": {"SESSION_BOOST_HEADER": "X"}}, "env.SESSION_BOOST_HEADER: the chart has a value of its own"),
     ({"extraEnv": [{"name": "ENABLE_SESSION_BOOST", "value": "true"}]}, "extraEnv: ENABLE_SESSION_BOOST is set by another value"),
     ({"terminationGracePeriodSeconds": 300}, "it must be more than drainDelay + drainTimeout, 305 s"),
     ({"drainTimeout": "1h0.5m", "terminationGracePeriodSeconds": 3000}, "drainDelay + drainTimeout, 3635 s"),
@@ -204,6 +205,11 @@ def test_autoscaling_by_the_queue(tmp_path):
     assert metrics[0]["pods"]["metric"]["name"] == "kthena_router_session_boost_queue_size"
     assert metrics[0]["pods"]["target"] == {"type": "AverageValue", "averageValue": "20"}
     assert metrics[1]["resource"]["target"]["averageUtilization"] == 80
+
+
+def test_autoscaling_by_the_queue_of_fairness(tmp_path):
+    docs = render(tmp_path, FAIR, {"autoscaling": {"enabled": True}})
+    assert one(docs, "HorizontalPodAutoscaler")["spec"]["metrics"][0]["pods"]["metric"]["name"] == "kthena_router_fairness_queue_size"
 
 
 def test_a_changed_configuration_rolls_the_deployment(tmp_path):

@@ -42,9 +42,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if and .Values.sessionBoost.enabled .Values.fairness.enabled }}
 {{- fail "sessionBoost.enabled and fairness.enabled are both true: a model has one queue, and the router would not start; choose one" }}
 {{- end }}
-{{- if .Values.fairness.enabled }}
-{{- fail "fairness.enabled: user fairness is not available in this version of the router" }}
-{{- end }}
 {{- $drain := add (include "kthena-router.seconds" .Values.drainDelay | int64) (include "kthena-router.seconds" .Values.drainTimeout | int64) }}
 {{- if le (int64 .Values.terminationGracePeriodSeconds) $drain }}
 {{- fail (printf "terminationGracePeriodSeconds is %d: it must be more than drainDelay + drainTimeout, %d s, or the kubelet cuts a drain" (int64 .Values.terminationGracePeriodSeconds) $drain) }}
@@ -70,6 +67,14 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   (list "SESSION_BOOST_HEADER" .header) (list "SESSION_BOOST_MAX_SESSIONS" .maxSessions) (list "SESSION_BOOST_INFLIGHT_PER_POD" .inflightPerPod)
   (list "SESSION_BOOST_GRACE_PERIOD" .gracePeriod) (list "SESSION_BOOST_TIMEOUT" .timeout) (list "SESSION_BOOST_MAX_OVERTAKES" .maxOvertakes)
   (list "SESSION_STICKY" .sticky) (list "SESSION_STICKY_WAIT" .stickyWait)) -}}
+{{- end -}}
+{{- end -}}
+{{- if $v.fairness.enabled -}}
+{{- with $v.fairness -}}
+{{- $typed = concat $typed (list
+  (list "FAIRNESS_USER_HEADER" .userHeader) (list "FAIRNESS_QUEUE_TIMEOUT" .queueTimeout) (list "FAIRNESS_WINDOW_SIZE" .windowSize)
+  (list "FAIRNESS_INPUT_TOKEN_WEIGHT" .inputTokenWeight) (list "FAIRNESS_OUTPUT_TOKEN_WEIGHT" .outputTokenWeight)
+  (list "FAIRNESS_MAX_CONCURRENT" .maxConcurrent) (list "FAIRNESS_MAX_QPS" .maxQPS)) -}}
 {{- end -}}
 {{- end -}}
 {{- if $v.tls.enabled -}}
