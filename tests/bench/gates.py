@@ -51,14 +51,14 @@ def strace_counts(directory):
 TOOLS = {"instructions": (callgrind_prefix, callgrind_counts), "system calls": (strace_prefix, strace_counts)}
 
 
-def run_once(what, tool, n, keep=None, tries=3):
+def run_once(what, tool, n, keep=None, tries=3, options=None):
     """Counts of one run of the router under a tool, and how many requests or chunks the client saw. keep: a file that
     receives callgrind's output."""
     prefix, counts = TOOLS[tool]
     stream = what == "chunk"
     with tempfile.TemporaryDirectory() as directory:
         setup = harness.Setup(directory, harness.free_ports(1), stream=stream,
-                              options={"METRICS_SCRAPE_INTERVAL": "60s", "COUNT_TOKENS": "false"})
+                              options={"METRICS_SCRAPE_INTERVAL": "60s", "COUNT_TOKENS": "false", **(options or {})})
         with open(setup.log("body"), "wb") as f:
             f.write(harness.chat_body(1024, stream))
         arguments = ["--port", setup.port, "--body", setup.log("body"), "--connections", CONNECTIONS]
@@ -74,16 +74,16 @@ def run_once(what, tool, n, keep=None, tries=3):
             shutil.copy(f"{directory}/callgrind.out", keep)
         joined = 1 - seen["reads"] / seen["chunks"] if stream else 0
         if joined > MOST_JOINED and tries > 1:
-            return run_once(what, tool, n, keep, tries - 1)
+            return run_once(what, tool, n, keep, tries - 1, options)
         if joined > MOST_JOINED:
             print(f"note: {joined:.0%} of the chunks were joined on their way; the machine is busy")
         return counts(directory), seen["chunks"] if stream else seen["requests"]
 
 
-def measure(what, tool):
+def measure(what, tool, options=None):
     short, long = CHUNKS if what == "chunk" else REQUESTS
-    a, n_a = run_once(what, tool, short)
-    b, n_b = run_once(what, tool, long)
+    a, n_a = run_once(what, tool, short, options=options)
+    b, n_b = run_once(what, tool, long, options=options)
     each = {name: (b[name] - a.get(name, 0)) / (n_b - n_a) for name in b}
     return sum(each.values()), {name: v for name, v in each.items() if abs(v) >= 0.005}
 
