@@ -45,6 +45,8 @@ enum admit_retry {
 };
 enum admit_retry admit_retry(struct admit *a, struct model *m, struct admit_item *item, struct pod *failed,
                              int64_t now_us, struct pod **pod);
+/* From another model's queue, where it has waited since then, into this one's. */
+void admit_move(struct model *m, struct admit_item *item, int64_t now_us, int64_t since_us);
 /* The next moment at which time alone changes an answer: wait limits, sticky waits, grace windows, set-aside
  * ends, staleness; INT64_MAX = never. */
 int64_t admit_next_due_us(const struct admit *a, int64_t now_us);

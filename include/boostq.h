@@ -142,6 +142,8 @@ void boostq_remove_lane(struct boostq *q, struct boostq_lane *lane);
 
 /* Ranks the request (item->session set) and lets it wait. */
 void boostq_push(struct boostq *q, struct boostq_item *item, int64_t now_us);
+/* A request that waits and is not forced yet is forced from now on. */
+void boostq_force(struct boostq *q, struct boostq_item *item);
 /* Back after boostq_take because its pod could not be reached: forced, with its first arrival, wait limit
  * running on. */
 void boostq_requeue(struct boostq *q, struct boostq_item *item);

@@ -83,7 +83,7 @@ void sched_cancel(struct sched *s, struct model *m, struct admit_item *item)
 /* The wait limit runs on. It stands behind those that came later, so it may be told a little late. */
 void sched_move(struct sched *s, struct model *m, struct admit_item *item, int64_t since_us)
 {
-    model_push(m, &item->queue, loop_now_us(s->loop), since_us);
+    admit_move(m, item, loop_now_us(s->loop), since_us);
     sched_kick(s);
 }
 

@@ -222,6 +222,15 @@ enum admit_retry admit_retry(struct admit *a, struct model *m, struct admit_item
     return ADMIT_RETRY_NOW;
 }
 
+/* Forced when it has tried pods: only for forced requests another one is looked for while theirs are tried.
+ */
+void admit_move(struct model *m, struct admit_item *item, int64_t now_us, int64_t since_us)
+{
+    model_push(m, &item->queue, now_us, since_us);
+    if (item->n_tried > 0)
+        boostq_force(&m->q, &item->queue);
+}
+
 static int64_t model_next_due_us(const struct admit *a, const struct model *m, int64_t now_us)
 {
     int64_t due_us = boostq_next_due_us(&m->q);

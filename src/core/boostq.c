@@ -399,6 +399,12 @@ void boostq_push(struct boostq *q, struct boostq_item *item, int64_t now_us)
         enter_fresh(q, item);
 }
 
+void boostq_force(struct boostq *q, struct boostq_item *item)
+{
+    assert(item->where == BOOSTQ_FRESH || item->where == BOOSTQ_BOOSTED);
+    force(q, item);
+}
+
 /* It does not go back into `arrivals`, where its place would have to be searched: the heap knows its arrival.
  */
 void boostq_requeue(struct boostq *q, struct boostq_item *item)

@@ -251,6 +251,21 @@ static void test_the_next_forced_request_goes_when_the_oldest_cannot(void **stat
     assert_int_equal(fx_admit(&f), FX_NONE);
 }
 
+/* Moved here with a pod that it has tried: the only one with room is no reason to stop, and no place for it.
+ */
+static void test_a_moved_request_that_has_tried_the_only_pod_with_room_waits(void **state)
+{
+    (void)state;
+    f.items[0].queue.session = (struct slice){NULL, 0};
+    f.items[0].tried[f.items[0].n_tried++] = f.pods[0]->id;
+    f.pods[1]->in_flight = 1;
+    admit_move(f.m, &f.items[0], f.now_us, f.now_us);
+    assert_int_equal(fx_admit(&f), FX_NONE);
+    f.pods[1]->in_flight = 0;
+    assert_int_equal(fx_admit(&f), 0);
+    assert_ptr_equal(f.ran_on[0], f.pods[1]);
+}
+
 /* What waits to be tried again must not wait for ever: when no usable pod is left untried, any will do. */
 static void test_a_tried_pod_is_better_than_none(void **state)
 {
@@ -378,6 +393,7 @@ int main(void)
         TEST(test_at_most_three_pods),
         TEST(test_retry_waits_when_every_other_pod_is_full),
         TEST(test_the_next_forced_request_goes_when_the_oldest_cannot),
+        TEST(test_a_moved_request_that_has_tried_the_only_pod_with_room_waits),
         TEST(test_a_tried_pod_is_better_than_none),
         TEST(test_the_closed_gate_is_accounted_by_reason),
         TEST(test_the_limit_holds_under_random_finishes_and_cancels),

@@ -52,7 +52,7 @@ static void teardown(struct fixture *f)
 static struct route_rule_spec *rule(struct fixture *f, const int64_t *weights, size_t n)
 {
     struct route_rule_spec *r = route_spec_add_rule(&f->specs[f->n_specs - 1]);
-    char name[8];
+    char name[24];
 
     for (size_t i = 0; i < n; i++) {
         (void)snprintf(name, sizeof(name), "%zu", i);
