@@ -20,7 +20,7 @@
 #define PODS_MAX 4096
 
 /* DIRECT: round robin to the pods, no router. FIFO: no session header. The rest differ in rules alone. */
-enum policy { DIRECT, NOQUEUE, FIFO, OFF, PREFER, N_POLICIES };
+enum order_policy { DIRECT, NOQUEUE, FIFO, OFF, PREFER, N_POLICIES };
 
 static const char *const policy_names[N_POLICIES] = {"direct", "noqueue", "fifo", "off", "prefer"};
 
@@ -76,7 +76,7 @@ struct call {
 
 struct options {
     struct workload_regime regime;
-    enum policy policy;
+    enum order_policy policy;
     struct boostq_rules rules;
     struct pod_rules pods;
     int64_t warmup_us, window_us, turn_us, scrape_us;
@@ -652,11 +652,11 @@ static int64_t us_of(const char *text)
     return (int64_t)(strtod(text, NULL) * 1e6);
 }
 
-static bool find_policy(const char *name, enum policy *policy)
+static bool find_policy(const char *name, enum order_policy *policy)
 {
     for (unsigned i = 0; i < N_POLICIES; i++) {
         if (strcmp(policy_names[i], name) == 0) {
-            *policy = (enum policy)i;
+            *policy = (enum order_policy)i;
             return true;
         }
     }
