@@ -246,9 +246,10 @@ lint: | deps-test
 	$(PYTHON) -B tests/lint/banned || status=1; \
 	$(PYTHON) -B tests/lint/docs || status=1; \
 	$(PYTHON) -B tests/lint/deploy || status=1; \
+	$(PYTHON) -B tests/lint/hardening $(router) || status=1; \
 	tests/lint/format $(c_files) || status=1; \
 	exit $$status
-lint: $(router_objs)
+lint: $(router) $(router_objs)
 
 # N requests with faults of all kinds; the same SEED plays the same requests again. ARGS=--help lists more.
 N ?= 20000

@@ -24,7 +24,7 @@ def read(build):
     if not data:
         sys.exit(f"coverage: no data below {build}: run the tests first")
     with tempfile.TemporaryDirectory() as where:
-        subprocess.run(["gcov", "--json-format", "--object-directory", ".", *[os.path.abspath(d) for d in data]], cwd=where,
+        subprocess.run(["gcov", "--json-format", *[os.path.abspath(d) for d in data]], cwd=where,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
         for path in glob.glob(os.path.join(where, "*.gcov.json.gz")):
             with gzip.open(path, "rt", encoding="utf-8") as f:

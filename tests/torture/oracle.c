@@ -175,7 +175,8 @@ static bool oracle_world_allows(const struct record *r, const char *code)
         return (r->arrivals == 0 || r->retry_allowed || r->killed) &&
                (oracle_disturbed(DISTURB_PODS, since_us) || oracle_disturbed(DISTURB_FDS, since_us));
     if (oracle_is(code, "route_not_found"))
-        return r->arrivals == 0 && oracle_disturbed(DISTURB_RELOAD, since_us);
+        return (r->arrivals == 0 || r->retry_allowed || r->killed) &&
+               oracle_disturbed(DISTURB_RELOAD, since_us);
     if (oracle_is(code, "router_shutdown"))
         return oracle_disturbed(DISTURB_DRAIN, since_us);
     if (oracle_is(code, "pod_reset"))

@@ -503,6 +503,7 @@ static void pod_early(struct pod_conn *c, struct record *r)
 {
     pod_arrival(c, r);
     r->deed = DEED_EARLY;
+    r->retry_allowed = c->served > 0; /* our reset may overtake the answer */
     flow_pause_reading(&c->flow, true);
     pod_sized_head(c, 413, 0, "Connection: close\r\n");
     pod_cut(c, false, 2000);
