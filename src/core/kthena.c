@@ -485,10 +485,11 @@ struct kthena_view *kthena_view(struct kthena *k)
 
 void kthena_view_free(struct kthena_view *view)
 {
-    struct view *v = CONTAINER_OF(view, struct view, v);
+    struct view *v;
 
     if (view == NULL)
         return;
+    v = CONTAINER_OF(view, struct view, v);
     for (size_t i = 0; i < v->n; i++)
         object_unref(v->objects[i]);
     mem_free(v->objects);

@@ -132,7 +132,7 @@ static enum kubescan_step read_outer(struct kubescan *s, char ch)
 static enum kubescan_step read_between(struct kubescan *s, struct slice *in)
 {
     const char ch = in->p[0];
-    const bool among = s->mode == KUBESCAN_WATCH || (s->in_items && s->depth == 2);
+    const bool among = s->mode == KUBESCAN_WATCH || s->in_items;
 
     if (among && ch == '{') {
         s->inside = true;
