@@ -55,7 +55,7 @@ static void put_step(struct program *p, uint8_t kind, uint8_t n, struct buf *mea
                  {"{[", "{["},
                  {"\\\\\\\"", "\\\""},
                  {"\x7f", "\x7f"}};
-    static const char *const bad[] = {"\n", "\x01", "\\x", "\\u12g4", "\\", "\\u"};
+    static const char *const bad[] = {"\n", "\x01", "\\x", "\\u12g4", "\\ ", "\\u00q"};
 
     if (kind < 128) {
         const char letter = (char)('a' + (kind & 15));
