@@ -9,8 +9,9 @@
 #include "worth.h"
 
 struct model_target {
-    struct pod *pod;             /* one reference */
-    double max_waiting;          /* of the model's policy */
+    struct pod *pod;     /* one reference */
+    bool limits_waiting; /* the model's policy has max_waiting: */
+    double max_waiting;
     struct prefix_store *prefix; /* prompts it served; NULL where the policy asks for none */
     struct boostq_lane lane;
     size_t index;           /* in model.targets */
@@ -27,6 +28,7 @@ struct model {
     size_t n_usable;
     size_t next_tie;           /* ties of the choice are taken in turn */
     struct policy policy;      /* how to choose among pods */
+    bool wants_prefix;         /* of prompts, for the policy */
     struct policy_pod *judged; /* room for all targets while choosing; NULL without a policy */
     uint64_t dice;
     struct worth worth;       /* of a warm prefix; bounds the wait in the pods' lanes */
@@ -62,14 +64,21 @@ void model_inherit(struct model *m, const struct model *ended);
 bool model_in_place(const struct model *m, int64_t now_us);
 /* Changes how pods are chosen; what is known of prompts stays while prefixes are asked for. */
 void model_set_policy(struct model *m, const struct policy *p);
-/* The pod has taken the prompt in. chain may be NULL. */
+/* The pod has taken the prompt in. */
 void model_served(struct model *m, uint64_t pod_id, const struct prefix_chain *chain);
 /* Pins of at most max_sessions sessions, each for ttl_us; ttl_us 0: none. What is pinned stays so. */
 void model_set_pins(struct model *m, int64_t ttl_us, size_t max_sessions);
 /* The session went to the pod. Does nothing without pins. */
 void model_pin(struct model *m, struct slice session, uint64_t pod_id, int64_t now_us);
-/* Tells the item where its session is pinned, and lets it wait. */
-void model_push(struct model *m, struct boostq_item *item, int64_t now_us, int64_t since_us);
+/* Tells the item where its session is pinned. */
+void model_find_pin(const struct model *m, struct boostq_item *item, int64_t now_us);
+/* Lets the item wait, as if it had come at since_us. */
+static inline void model_push(struct model *m, struct boostq_item *item, int64_t now_us, int64_t since_us)
+{
+    if (m->pins != NULL)
+        model_find_pin(m, item, now_us);
+    boostq_push(&m->q, item, since_us);
+}
 /* Sessions are to stay with their pods, and this one was here, at *at_us. */
 bool model_knows(const struct model *m, struct slice session, int64_t now_us, int64_t *at_us);
 struct model_target *model_target_of(const struct model *m, uint64_t pod_id);

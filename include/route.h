@@ -115,6 +115,7 @@ struct route_rule;
 struct route_name {
     struct htab_node by_name;
     char *text;
+    size_t text_n;
     bool adapter;
     struct route_rule *rules; /* of all its routes, in the order in which they are tried */
     size_t n_rules;

@@ -102,6 +102,9 @@ void topology_free(struct topology *t);
 /* The complete set of pods of a server whose pods are given; nothing happens when there is no such server. */
 void topology_set_endpoints(struct topology *t, const char *server, const struct discover_endpoint *endpoints,
                             size_t n);
+/* Where all requests of a public name go, whatever they are; NULL: there is no such name, or topology_decide
+ * is to be asked. */
+struct topology_route *topology_only(const struct topology *t, struct slice name);
 /* Where the request of a public name goes, or NULL: no such name, or no rule of it fits. *known tells the two
  * apart. The query is looked at only where the name has rules, several targets or sessions of its own
  * (route_decide). */

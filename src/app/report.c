@@ -10,13 +10,19 @@
 
 /* ---- the queue's lines ---- */
 
+#define REPORT_BOOST_FIELDS(r)                                                                               \
+    LOG_SLICE("req", request_id(r)), LOG_STR("model", (r)->route->model_name),                               \
+        LOG_SLICE("session", request_session(r)), LOG_BOOL("boosted", (r)->out->admit.queue.boosted),        \
+        LOG_INT("queue_len", boostq_len(&(r)->route->model->q)),                                             \
+        LOG_MS("wait_ms", loop_now_us((r)->server->loop) - (r)->queued_us),                                  \
+        LOG_STR("pod", (r)->pod != NULL ? (r)->pod->name : NULL)
+
 static void report_boost_event(const struct request *r, const char *event)
 {
-    log_info(event, LOG_SLICE("req", request_id(r)), LOG_STR("model", r->route->model_name),
-             LOG_SLICE("session", request_session(r)), LOG_BOOL("boosted", r->out->admit.queue.boosted),
-             LOG_INT("queue_len", boostq_len(&r->route->model->q)),
-             LOG_MS("wait_ms", loop_now_us(r->server->loop) - r->queued_us),
-             LOG_STR("pod", r->pod != NULL ? r->pod->name : NULL), LOG_STR("sticky", r->sticky));
+    if (r->sticky == NULL)
+        log_info(event, REPORT_BOOST_FIELDS(r));
+    else
+        log_info(event, REPORT_BOOST_FIELDS(r), LOG_STR("sticky", r->sticky));
 }
 
 static void report_fair_event(const struct request *r, const char *event)

@@ -302,7 +302,9 @@ static bool request_find_model(struct request *r)
     }
     r->out->model_at = (size_t)(found.model_raw.p - r->out->body);
     r->out->model_n = found.model_raw.n;
-    r->route = request_decide(r, (struct slice){found.model, found.model_n}, NULL, &known);
+    r->route = topology_only(&r->server->topology, (struct slice){found.model, found.model_n});
+    if (r->route == NULL)
+        r->route = request_decide(r, (struct slice){found.model, found.model_n}, NULL, &known);
     if (r->route == NULL) {
         r->model_name = mem_dup_slice((struct slice){found.model, found.model_n});
         request_finish(r, OUTCOME_ROUTE_NOT_FOUND,
@@ -333,7 +335,7 @@ static void request_look_at_prompt(struct request *r)
 {
     struct request_outgoing *o = r->out;
 
-    if (o->prefix == NULL && policy_wants_prefix(&r->route->model->policy))
+    if (o->prefix == NULL)
         o->admit.prefix = o->prefix = prefix_chain_of((struct slice){o->body, r->body_n});
 }
 
@@ -354,7 +356,8 @@ static void request_enqueue(struct request *r)
     m->queued_bytes += r->body_n;
     if (m->q.fair != NULL)
         request_set_share(r);
-    request_look_at_prompt(r);
+    if (m->wants_prefix)
+        request_look_at_prompt(r);
     sched_enqueue(&r->server->sched, m, &r->out->admit);
     REPORT_QUEUE(r, "queued");
 }
@@ -455,7 +458,8 @@ static bool request_move(struct request *r, const struct topology_route *avoid)
     r->route = topology_ref(to);
     topology_unref(&r->server->topology, from);
     to->model->queued_bytes += r->body_n;
-    request_look_at_prompt(r);
+    if (to->model->wants_prefix)
+        request_look_at_prompt(r);
     sched_move(&r->server->sched, to->model, &r->out->admit, r->queued_us);
     REPORT_QUEUE(r, "moved to the queue of another target");
     return true;
@@ -803,7 +807,7 @@ static void request_on_data(void *arg, const struct upstream_data *d)
     /* Nothing can be sent again from here, so what was sent need not be kept. */
     if (r->out != NULL && (d->end || conn_pending(&r->upstream->conn) == 0)) {
         request_estimate_input(r);
-        if (r->status < 300)
+        if (r->out->prefix != NULL && r->status < 300)
             model_served(r->route->model, r->pod->id, r->out->prefix);
         request_drop_outgoing(r);
     }

@@ -834,6 +834,13 @@ static void topology_drop_routes(struct topology *t)
     mem_free(gone);
 }
 
+struct topology_route *topology_only(const struct topology *t, struct slice name)
+{
+    const struct route_name *n = route_find(&t->table, name);
+
+    return n != NULL && n->only != NULL ? n->only->to : NULL;
+}
+
 struct topology_route *topology_decide(const struct topology *t, struct slice name, struct route_query *q,
                                        bool *known)
 {

@@ -3,8 +3,6 @@
 #include "model.h"
 #include "mem.h"
 
-#include <math.h>
-
 struct model *model_new(const char *name, const struct boostq_rules *rules)
 {
     struct model *m = mem_zalloc(sizeof(*m));
@@ -27,7 +25,8 @@ static void target_drop_prefix(struct model_target *t)
 
 static void target_set_policy(struct model_target *t, const struct policy *p)
 {
-    t->max_waiting = p->max_waiting > 0 ? (double)p->max_waiting : (double)INFINITY;
+    t->limits_waiting = p->max_waiting > 0;
+    t->max_waiting = (double)p->max_waiting;
     if (!policy_wants_prefix(p)) {
         target_drop_prefix(t);
     } else if (t->prefix == NULL) {
@@ -39,6 +38,7 @@ static void target_set_policy(struct model_target *t, const struct policy *p)
 void model_set_policy(struct model *m, const struct policy *p)
 {
     m->policy = *p;
+    m->wants_prefix = policy_wants_prefix(p);
     for (size_t i = 0; i < m->n_targets; i++)
         target_set_policy(m->targets[i], p);
     mem_free(m->judged);
@@ -47,7 +47,7 @@ void model_set_policy(struct model *m, const struct policy *p)
 
 void model_served(struct model *m, uint64_t pod_id, const struct prefix_chain *chain)
 {
-    const struct model_target *t = chain == NULL ? NULL : model_target_of(m, pod_id);
+    const struct model_target *t = model_target_of(m, pod_id);
 
     if (t != NULL && t->prefix != NULL)
         prefix_store_add(t->prefix, chain);
@@ -225,14 +225,11 @@ static const struct session_entry *find_pin(const struct model *m, struct slice 
     return e != NULL && now_us - e->completed_us < m->pin_ttl_us ? e : NULL;
 }
 
-void model_push(struct model *m, struct boostq_item *item, int64_t now_us, int64_t since_us)
+void model_find_pin(const struct model *m, struct boostq_item *item, int64_t now_us)
 {
-    if (m->pins != NULL) {
-        const struct session_entry *e = item->session.n > 0 ? find_pin(m, item->session, now_us) : NULL;
+    const struct session_entry *e = item->session.n > 0 ? find_pin(m, item->session, now_us) : NULL;
 
-        item->pinned_pod_id = e != NULL ? e->pod_id : 0;
-    }
-    boostq_push(&m->q, item, since_us);
+    item->pinned_pod_id = e != NULL ? e->pod_id : 0;
 }
 
 bool model_knows(const struct model *m, struct slice session, int64_t now_us, int64_t *at_us)
@@ -266,7 +263,8 @@ enum pod_room model_target_room(const struct model_target *t, const struct pod_r
 {
     enum pod_room room = t->usable ? pod_room(t->pod, rules, now_us) : POD_NOT_USABLE;
 
-    return room == POD_ROOM && has_too_many_waiting(t, rules, now_us) ? POD_BACKPRESSURE : room;
+    return t->limits_waiting && room == POD_ROOM && has_too_many_waiting(t, rules, now_us) ? POD_BACKPRESSURE
+                                                                                           : room;
 }
 
 enum pod_room model_gate(const struct model *m, int64_t now_us)

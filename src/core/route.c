@@ -183,13 +183,24 @@ static bool name_is(const struct htab_node *node, const void *key)
     const struct route_name *n = (const struct route_name *)(const void *)node;
     const struct slice *text = key;
 
-    return slice_eq(slice_of(n->text), *text);
+    return slice_eq((struct slice){n->text, n->text_n}, *text);
 }
+
+/* Looking through a handful costs less than a hash. */
+#define FEW_NAMES 6
 
 struct route_name *route_find(const struct route_table *t, struct slice name)
 {
-    struct htab_node *node = t->n_names == 0 ? NULL : htab_find(&t->by_name, htab_hash(name), name_is, &name);
+    struct htab_node *node;
 
+    if (t->n_names <= FEW_NAMES) {
+        for (size_t i = 0; i < t->n_names; i++) {
+            if (slice_eq((struct slice){t->names[i]->text, t->names[i]->text_n}, name))
+                return t->names[i];
+        }
+        return NULL;
+    }
+    node = htab_find(&t->by_name, htab_hash(name), name_is, &name);
     return node == NULL ? NULL : CONTAINER_OF(node, struct route_name, by_name);
 }
 
@@ -205,6 +216,7 @@ struct route_name *route_table_add_name(struct route_table *t, struct slice name
     }
     n = mem_zalloc(sizeof(*n));
     n->text = mem_dup_slice(name);
+    n->text_n = name.n;
     n->adapter = adapter;
     htab_add(&t->by_name, &n->by_name, htab_hash(name));
     t->names[t->n_names++] = n;
