@@ -66,6 +66,9 @@ MUST_CHECK bool openai_error_event(struct buf *out, bool inside_event, struct sl
 /* {"object":"list","data":[{"id":...,"object":"model","created":0,"owned_by":"kthena"}...]}, names in the
  * order given. */
 MUST_CHECK bool openai_model_list(struct buf *out, const struct slice *names, size_t n);
+/* The other way round: appends the names of a list of models, each with a line end behind it, as many as
+ * there is room for. Names that are empty, or hold control bytes, are left out. */
+void openai_model_names(struct slice list, struct buf *out);
 
 #define OPENAI_SSE_TAIL 64
 

@@ -1,5 +1,6 @@
-/* scrape: reads the metrics page of one pod again and again. Each pod has its own clock and time limit, so
- * that a slow pod delays no other. Writes pod->numbers; a failed read leaves them to grow stale. */
+/* scrape: reads the metrics page of one pod again and again, and its list of models when that is wanted. Each
+ * pod has its own clock and time limit, so that a slow pod delays no other. Writes pod->numbers; a failed
+ * read leaves them to grow stale. */
 #ifndef SCRAPE_H
 #define SCRAPE_H
 
@@ -12,6 +13,8 @@
  * and the number of pods from which on first reads are spread over the interval. */
 #define SCRAPE_STARTS_MAX 32
 #define SCRAPE_FEW        64
+#define SCRAPE_MODELS_US  (10 * US_PER_S) /* between two reads of a pod's models */
+#define SCRAPE_MODELS_MAX (1024 * 1024)   /* bytes of such a list */
 
 /* Shared by all; kept by scrape. */
 struct scrape_pace {
@@ -26,6 +29,7 @@ struct scrape_rules {
     int64_t timeout_us;
     const char *ca_file; /* for https pods; "" = the system's */
     struct scrape_pace *pace;
+    bool models; /* read /v1/models too */
 };
 
 struct scrape;
@@ -38,6 +42,8 @@ struct scrape_ops {
     void (*failed)(struct pod *pod, const char *why, bool first, void *arg);
     /* Numbers come again after a failure. */
     void (*recovered)(struct pod *pod, void *arg);
+    /* What /v1/models answered; empty when the read failed. Valid during the call. */
+    void (*models)(struct pod *pod, struct slice list, void *arg);
 };
 
 /* Starts at once, or as soon as the pod's upstream has an address; where there are many pods, within the

@@ -66,7 +66,8 @@ struct topology_pod {
     struct pod *pod;
     struct scrape *scrape;
     enum promtext_engine engine;
-    unsigned users; /* servers that have it in their set */
+    struct buf served; /* names of the models it lists, each ended by a line end; MODELS_FROM_PODS */
+    unsigned users;    /* servers that have it in their set */
 };
 
 struct topology {

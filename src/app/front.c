@@ -11,6 +11,7 @@
 #include "request.h"
 
 #define FRONT_MODEL_LIST_MAX (4 * 1024 * 1024)
+#define FRONT_SERVED_MAX     10000 /* names, with the public ones */
 
 static struct server *front_server(const struct client *c)
 {
@@ -67,16 +68,53 @@ static int front_compare_names(const void *a, const void *b)
     return order != 0 ? order : (x->n > y->n) - (x->n < y->n);
 }
 
+/* Sorted names: each once. Returns how many. */
+static size_t front_drop_doubles(struct slice *names, size_t n)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (kept == 0 || !slice_eq(names[i], names[kept - 1]))
+            names[kept++] = names[i];
+    }
+    return kept;
+}
+
+/* What the pods list, as read last: nobody waits for a pod here. */
+static void front_add_served(const struct topology *t, struct slice **names, size_t *n)
+{
+    for (size_t i = 0; i < t->n_pods; i++) {
+        struct slice rest = buf_slice(&t->pods[i]->served);
+
+        while (rest.n > 0 && *n < FRONT_SERVED_MAX) {
+            *names = mem_array(*names, *n + 1, sizeof **names);
+            (*names)[(*n)++] = slice_cut(&rest, '\n');
+        }
+    }
+}
+
+/* The public names, sorted, and what the pods list where that is wanted. To be freed. */
+static struct slice *front_model_names(const struct server *s, size_t *n)
+{
+    const struct topology *t = &s->topology;
+    struct slice *names = mem_array(NULL, t->table.n_names + 1, sizeof *names);
+
+    *n = t->table.n_names;
+    for (size_t i = 0; i < *n; i++)
+        names[i] = slice_of(t->table.names[i]->text);
+    if (s->config->models_from_pods)
+        front_add_served(t, &names, n);
+    qsort(names, *n, sizeof *names, front_compare_names);
+    *n = front_drop_doubles(names, *n);
+    return names;
+}
+
 static void front_models(struct request *r)
 {
-    const struct topology *t = &r->server->topology;
-    const size_t n = t->table.n_names;
-    struct slice *names = mem_array(NULL, n + 1, sizeof *names);
+    size_t n;
+    struct slice *names = front_model_names(r->server, &n);
     struct buf body;
 
-    for (size_t i = 0; i < n; i++)
-        names[i] = slice_of(t->table.names[i]->text);
-    qsort(names, n, sizeof *names, front_compare_names);
     buf_init(&body, FRONT_MODEL_LIST_MAX);
     if (openai_model_list(&body, names, n)) {
         const struct reply reply = {200,     "application/json", buf_slice(&body), request_id(r),

@@ -6,6 +6,8 @@
 #include "mem.h"
 #include "openai.h"
 
+#define TOPOLOGY_SERVED_MAX (64 * 1024)
+
 /* ---- pods ---- */
 
 static void topology_on_fresh(struct pod *pod, void *arg)
@@ -31,8 +33,10 @@ static void topology_on_scrape_recovered(struct pod *pod, void *arg)
     log_info("reading a pod's metrics again", LOG_STR("pod", pod->name));
 }
 
+static void topology_on_models(struct pod *pod, struct slice list, void *arg);
+
 static const struct scrape_ops topology_scrape_ops = {topology_on_fresh, topology_on_scrape_failed,
-                                                      topology_on_scrape_recovered};
+                                                      topology_on_scrape_recovered, topology_on_models};
 
 static bool topology_pod_has_name(const struct htab_node *node, const void *key)
 {
@@ -49,11 +53,22 @@ static struct topology_pod *topology_find_pod(const struct topology *t, const ch
     return node != NULL ? CONTAINER_OF(node, struct topology_pod, by_name) : NULL;
 }
 
+static void topology_on_models(struct pod *pod, struct slice list, void *arg)
+{
+    struct topology_pod *p = topology_find_pod(arg, pod->name);
+
+    if (p == NULL)
+        return;
+    buf_clear(&p->served);
+    openai_model_names(list, &p->served);
+}
+
 static struct topology_pod *topology_add_pod(struct topology *t, const struct discover_endpoint *e)
 {
     struct topology_pod *p = mem_zalloc(sizeof *p);
 
     p->uid = mem_strdup(e->uid);
+    buf_init(&p->served, TOPOLOGY_SERVED_MAX);
     p->pod = pod_new(slice_of(e->name));
     upstream_new(t->loop, p->pod);
     if ((t->n_pods & (t->n_pods - 1)) == 0)
@@ -157,6 +172,7 @@ static void topology_free_pod(struct topology *t, struct topology_pod *p)
     scrape_free(p->scrape);
     upstream_free(p->pod->upstream);
     pod_unref(p->pod);
+    buf_free(&p->served);
     mem_free(p->uid);
     mem_free(p);
 }
@@ -876,7 +892,7 @@ void topology_apply(struct topology *t, const struct config *c)
 
     topology_rules(c, &rules, &t->sched->admit.rules);
     t->scrape_rules = (struct scrape_rules){c->metrics_scrape_interval_us, c->metrics_scrape_timeout_us,
-                                            c->upstream_tls_ca, &t->scrape_pace};
+                                            c->upstream_tls_ca, &t->scrape_pace, c->models_from_pods};
     for (size_t i = 0; i < t->n_servers; i++)
         t->servers[i]->kept = false;
     for (size_t i = 0; i < t->n_routes; i++)

@@ -1044,6 +1044,32 @@ bool openai_model_list(struct buf *out, const struct slice *names, size_t n)
     return openai_put(out, "]}");
 }
 
+static bool openai_is_name(struct slice name)
+{
+    for (size_t i = 0; i < name.n; i++) {
+        if ((unsigned char)name.p[i] < 0x20)
+            return false;
+    }
+    return name.n > 0;
+}
+
+void openai_model_names(struct slice list, struct buf *out)
+{
+    struct slice models = json_inside(json_find(list, SLICE("data"))), model;
+    struct buf name;
+
+    buf_init(&name, OPENAI_MODEL_MAX);
+    while (json_element(&models, &model)) {
+        buf_clear(&name);
+        if (!openai_decode_string(&name, json_find(model, SLICE("id"))) ||
+            !openai_is_name(buf_slice(&name)) || !buf_append(&name, "\n", 1))
+            continue;
+        if (!buf_append_slice(out, buf_slice(&name)))
+            break;
+    }
+    buf_free(&name);
+}
+
 /* ---- event streams ---- */
 
 void openai_sse_feed(struct openai_sse *s, struct slice bytes)

@@ -1,5 +1,5 @@
-/* One pod's metrics page. The URL holds the pod's numeric address: libcurl never resolves a name. What a read
- * needs lives as long as the read: most of the time thousands of pods only wait. */
+/* One pod's metrics page and list of models. The URL holds the pod's numeric address: libcurl never resolves
+ * a name. What a read needs lives as long as the read: most of the time thousands of pods only wait. */
 #include "scrape.h"
 
 #include <arpa/inet.h>
@@ -13,7 +13,9 @@
 struct scrape_read {
     struct curlev_job job;
     struct scrape *scrape;
+    bool models; /* else metrics */
     struct promtext text;
+    struct buf list; /* of models */
     size_t page_bytes;
     struct curl_slist *headers, *connect_to;
     char error[CURL_ERROR_SIZE];
@@ -29,6 +31,7 @@ struct scrape {
     void *arg;
     enum promtext_engine engine;
     struct wheel_timer timer;
+    int64_t models_due_us;
     bool failing;
 };
 
@@ -38,6 +41,8 @@ static size_t scrape_on_bytes(char *p, size_t size, size_t n, void *arg)
 
     (void)size;
     r->page_bytes += n;
+    if (r->models)
+        return buf_append(&r->list, p, n) ? n : 0;
     if (r->page_bytes > SCRAPE_PAGE_MAX)
         return 0; /* libcurl ends the transfer with CURLE_WRITE_ERROR */
     promtext_feed(&r->text, (struct slice){p, n});
@@ -62,12 +67,17 @@ static void scrape_address(const struct upstream *up, char out[INET6_ADDRSTRLEN 
     }
 }
 
+static const char *scrape_path(const struct scrape_read *r)
+{
+    return r->models ? "/v1/models" : "/metrics";
+}
+
 /* The name in the URL is the one that libcurl looks for in the certificate; it connects to the address. */
 static void scrape_set_https(struct scrape_read *r, const char *address)
 {
     const char *name = r->scrape->pod->upstream->tls_name, *ca_file = r->scrape->rules->ca_file;
     const bool v6 = strchr(name, ':') != NULL;
-    char *url = mem_printf(v6 ? "https://[%s]/metrics" : "https://%s/metrics", name);
+    char *url = mem_printf(v6 ? "https://[%s]%s" : "https://%s%s", name, scrape_path(r));
     char *to = mem_printf("::%s", address);
 
     r->connect_to = curl_slist_append(NULL, to);
@@ -81,7 +91,7 @@ static void scrape_set_https(struct scrape_read *r, const char *address)
 
 static void scrape_set_http(struct scrape_read *r, const char *address)
 {
-    char *url = mem_printf("http://%s/metrics", address);
+    char *url = mem_printf("http://%s%s", address, scrape_path(r));
 
     curl_easy_setopt(r->job.easy, CURLOPT_URL, url);
     mem_free(url);
@@ -100,7 +110,7 @@ static void scrape_set_headers(struct scrape_read *r)
     char *host = mem_printf("Host: %s", r->scrape->pod->name);
 
     r->headers = curl_slist_append(NULL, host);
-    r->headers = curl_slist_append(r->headers, "Accept: text/plain");
+    r->headers = curl_slist_append(r->headers, r->models ? "Accept: application/json" : "Accept: text/plain");
     mem_free(host);
     curl_easy_setopt(r->job.easy, CURLOPT_HTTPHEADER, r->headers);
 }
@@ -111,6 +121,8 @@ static struct scrape_read *scrape_new_read(struct scrape *s)
     struct scrape_read *r = mem_alloc(sizeof *r);
 
     r->scrape = s;
+    r->models = s->rules->models && loop_now_us(s->loop) >= s->models_due_us;
+    buf_init(&r->list, SCRAPE_MODELS_MAX);
     r->page_bytes = 0;
     r->headers = r->connect_to = NULL;
     r->error[0] = '\0';
@@ -134,6 +146,7 @@ static void scrape_drop_read(struct scrape *s)
     curlev_job_free(s->curl, &s->read->job);
     curl_slist_free_all(s->read->headers);
     curl_slist_free_all(s->read->connect_to);
+    buf_free(&s->read->list);
     mem_free(s->read);
     s->read = NULL;
 }
@@ -207,13 +220,33 @@ static void scrape_take(struct scrape *s, const struct promtext *text)
     s->ops->fresh(s->pod, s->arg);
 }
 
+/* The metrics are read right after it. */
+static void scrape_on_models(struct scrape_read *r, CURLcode result)
+{
+    struct scrape *s = r->scrape;
+    long status = 0;
+
+    curl_easy_getinfo(r->job.easy, CURLINFO_RESPONSE_CODE, &status);
+    if (result != CURLE_OK || status != 200)
+        buf_clear(&r->list);
+    s->models_due_us = loop_now_us(s->loop) + SCRAPE_MODELS_US;
+    loop_timer_set(s->loop, &s->timer, loop_now_us(s->loop));
+    s->ops->models(s->pod, buf_slice(&r->list), s->arg);
+    scrape_drop_read(s);
+}
+
 static void scrape_on_done(struct curlev_job *job, CURLcode result)
 {
     struct scrape_read *r = CONTAINER_OF(job, struct scrape_read, job);
     struct scrape *s = r->scrape;
     char text[CURL_ERROR_SIZE];
-    const char *why = scrape_verdict(r, result, text);
+    const char *why;
 
+    if (r->models) {
+        scrape_on_models(r, result);
+        return;
+    }
+    why = scrape_verdict(r, result, text);
     scrape_wait(s);
     if (why != NULL) {
         s->ops->failed(s->pod, why, !s->failing, s->arg);

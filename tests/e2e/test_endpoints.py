@@ -38,6 +38,28 @@ def test_model_list(start):
     assert pod.requests == []
 
 
+def test_model_list_of_the_pods(start):
+    """MODELS_FROM_PODS: names the pods list join the public ones, each once; a pod that is gone delays nothing."""
+    first, second = start.pod(script=ok), start.pod(script=ok)
+    first.models, second.models = ["base", "lora-\u00e9", "", "m"], ["base", "lora-2"]
+    router = start.router({"m": [first, second]}, env={"MODELS_FROM_PODS": "true"})
+
+    def names():
+        return [m["id"] for m in router.get("/v1/models").json()["data"]]
+
+    wait_until(lambda: names() == ["base", "lora-2", "lora-\u00e9", "m"], "the names of the pods")
+    second.stop()
+    assert router.get("/v1/models").status == 200
+
+
+def test_model_list_without_asking_pods(start):
+    pod = start.pod(script=ok)
+    pod.models = ["base"]
+    router = start.router({"m": [pod]})
+    wait_until(lambda: pod.scrapes >= 3, "three reads of the metrics")
+    assert [m["id"] for m in router.get("/v1/models").json()["data"]] == ["m"]
+
+
 def test_model_list_with_a_body_and_head(start):
     router = start.router({"m": [start.pod(script=ok)]})
     c = router.client()

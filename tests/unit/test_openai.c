@@ -665,6 +665,24 @@ static void test_user(void **state)
     buf_free(&out);
 }
 
+static void test_model_names(void **state)
+{
+    struct buf out;
+
+    (void)state;
+    buf_init(&out, 20);
+    openai_model_names(SLICE("{\"object\":\"list\",\"data\":[{\"id\":\"a\"},{\"id\":\"\"},{\"id\":7},"
+                             "{\"name\":\"x\"},{\"id\":\"b\\nc\"},{\"id\":\"\\u00e9/d\"}]}"),
+                       &out);
+    assert_true(slice_eq(buf_slice(&out), SLICE("a\n\xc3\xa9/d\n")));
+    openai_model_names(SLICE("{\"data\":[{\"id\":\"fifteen-bytes-ab\"},{\"id\":\"e\"}]}"), &out);
+    assert_true(slice_eq(buf_slice(&out), SLICE("a\n\xc3\xa9/d\n"))); /* whole names only */
+    openai_model_names(SLICE("not a list"), &out);
+    openai_model_names(SLICE(""), &out);
+    assert_int_equal(out.len, 7);
+    buf_free(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -685,6 +703,7 @@ int main(void)
         cmocka_unit_test(test_event_streams),
         cmocka_unit_test(test_want_usage),
         cmocka_unit_test(test_user),
+        cmocka_unit_test(test_model_names),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
