@@ -574,7 +574,9 @@ static void world_play(void)
     }
     if (settings.calm || now_us < next_act_us || thaw_us != 0)
         return;
-    next_act_us = now_us + 20 * 1000 + rng_below(&world_rng, 120 * 1000);
+    /* A soak leaves quiet between them, to see what requests feel that nothing touched. */
+    next_act_us = now_us + (settings.seconds > 0 ? 3000 * 1000 : 20 * 1000) +
+                  rng_below(&world_rng, settings.seconds > 0 ? 5000 * 1000 : 120 * 1000);
     world_act((enum world_act)rng_act(&world_rng, world_acts, WORLD_ACTS));
 }
 
