@@ -214,8 +214,9 @@ def test_unsupported_fields(world):
     assert r.chat().status == 200
     for kind, field in (("ModelServer", "spec.trafficPolicy.retry"), ("ModelServer", "spec.kvConnector"), ("ModelRoute", "spec.rateLimit"),
                         ("ModelRoute", "spec.rules.targetModels.externalModelProviderName"), ("ModelRoute", "spec.futureField")):
-        assert len(r.stderr.all("a field is not supported.* kind=%s field=%s object=default/" % (kind, field))) == 1, field
-    assert "Gateway" in r.stderr.find("an object is not used.*default/gateway")
+        said = "a field is not supported.* kind=%s field=%s object=default/" % (kind, field)
+        assert r.stderr.wait_for_line(said) and len(r.stderr.all(said)) == 1, field
+    assert "Gateway" in r.stderr.wait_for_line("an object is not used.*default/gateway")
     objects = {(o["kind"], o["name"]): o for o in r.dump("kubernetes")["kubernetes"] if "kind" in o}
     assert objects["ModelServer", "default/other"]["unsupported"] == ["spec.trafficPolicy.retry", "spec.kvConnector"]
     assert objects["ModelRoute", "default/chat"]["used"] and not objects["ModelRoute", "default/gateway"]["used"]
@@ -326,7 +327,7 @@ spec:
     assert "deepseek-simple created" in out and "deepseek-r1-1-5b created" in out
     wait_status(r, 200, model="deepseek-r1", session="alice")
     assert r.chat(model="deepseek-r1", session="alice").status == 200
-    assert r.stderr.find("session boost: dequeued.* model=deepseek-r1 session=alice boosted=true .*pod=127.0.0.1:%d" % pod.port)
+    assert r.stderr.wait_for_line("session boost: dequeued.* model=deepseek-r1 session=alice boosted=true .*pod=127.0.0.1:%d" % pod.port)
     assert pod.requests[-1].json()["model"] == "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
     out = kubectl(w, "apply", "--validate=false", "-f", "-", stdin=manifest.replace('"deepseek-r1"', '"deepseek-r2"'))
     assert "deepseek-simple configured" in out and "deepseek-r1-1-5b unchanged" in out

@@ -226,7 +226,7 @@ def test_silent_watch(world):
     w.run()
     w.put(endpoint("127.0.0.2"), name="a")
     w.wait_pods("127.0.0.2:8000", timeout=8)
-    assert w.router.stderr.find("Kubernetes API fails; what was last known stays in use")
+    assert w.router.stderr.wait_for_line("Kubernetes API fails; what was last known stays in use")
     w.api.faults.silent_watches = False
     w.up(1, timeout=8)
     w.put(endpoint("127.0.0.3"), name="a")
@@ -270,7 +270,7 @@ def test_garbage(world, garbage):
     w.api.faults.garbage = garbage
     r = w.run()
     assert w.pods() == ["127.0.0.1:8000"]
-    assert r.stderr.find("Kubernetes API fails; nothing is known yet")
+    assert r.stderr.wait_for_line("Kubernetes API fails; nothing is known yet")
 
 
 def test_odd_objects(world):
@@ -320,7 +320,7 @@ def test_wrong_token_is_said_once(world):
     w.api.faults.token = None
     wait_until(lambda: r.get("/readyz").status == 200, "the router to be ready", 10)
     w.up(1)
-    assert r.stderr.find("Kubernetes API answers again")
+    assert r.stderr.wait_for_line("Kubernetes API answers again")
 
 
 @pytest.mark.parametrize("verb", ["list", "watch"])
@@ -371,12 +371,14 @@ def test_outage(world):
     for _ in range(20):
         assert r.chat().status == 200
     assert r.get("/readyz").status == 200
+    r.stderr.wait_for_line("Kubernetes API fails; what was last known stays in use")
     assert len(r.stderr.all("Kubernetes API fails; what was last known stays in use")) == 1
     w.put(endpoint("127.0.0.2"), name="a", port=pod.port)
     w.api.forget()
     w.api.open()
     w.up(1, timeout=10)
     w.wait_pods(at(pod, "127.0.0.2"))
+    r.stderr.wait_for_line("Kubernetes API answers again")
     assert len(r.stderr.all("Kubernetes API answers again")) == 1
     assert r.chat().status == 200
 
@@ -439,7 +441,7 @@ def test_insecure_is_asked_for_and_said(world, start, certificates):
     w.put(endpoint("127.0.0.1"), name="a")
     w.run(router_kubernetes_insecure="true")
     assert w.pods() == ["127.0.0.1:8000"]
-    assert w.router.stderr.find("certificate of the Kubernetes API server is not verified")
+    assert w.router.stderr.wait_for_line("certificate of the Kubernetes API server is not verified")
 
 
 def test_as_a_pod(world, start, certificates, tmp_path):
