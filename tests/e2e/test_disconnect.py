@@ -70,7 +70,7 @@ def test_while_queued(start, how):
     assert router.metric("kthena_router_session_boost_queue_cancelled_total", model="m") == 1
     entry = router.access(gone.id)
     assert entry["error"]["type"] == "client_gone" and entry["closed_by"].startswith("client:")
-    assert router.stderr.find(r"session boost.*session=s\b.*")
+    assert router.stderr.wait_for_line(r"session boost.*session=s\b.*")
 
 
 @pytest.mark.parametrize("how", LEAVE)

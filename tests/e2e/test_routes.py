@@ -106,7 +106,7 @@ def test_oldest_route_of_a_model_comes_first(two):
     first = "[model-route old]\nmodel = m\ntarget = small\n"
     second = "[model-route new]\nmodel = m\ntarget = big\n"
     router = run(first + second)
-    assert router.stderr.find(r'model-route ."new." gets no request')
+    assert router.stderr.wait_for_line(r'model-route ."new." gets no request')
     assert router.chat().status == 200 and sent(big, small) == (0, 1)
     reload(router, SERVERS % (big.authority, small.authority) + second)
     assert router.chat().status == 200 and sent(big, small) == (1, 1)
@@ -166,7 +166,7 @@ def test_models_before_adapters(two):
     big, small, run = two
     router = run("[model-route m]\ntarget = big\nlora = n\n[model-route n]\ntarget = small\n")
     assert router.chat(model="n").status == 200 and sent(big, small) == (0, 1)
-    assert router.stderr.find(r'adapter ."n." gets no request')
+    assert router.stderr.wait_for_line(r'adapter ."n." gets no request')
 
 
 def test_target_without_pods_falls_to_the_next(start):

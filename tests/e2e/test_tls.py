@@ -91,7 +91,7 @@ def test_a_turn(start, authority):
     router.start_chat(session="s")
     pod.next().reply()
     router.stderr.wait_for_line("session boost: dequeued.*session=s boosted=true")
-    assert router.stderr.find('listener=inference.*tls=true')
+    assert router.stderr.wait_for_line('listener=inference.*tls=true')
 
 
 def test_events_of_a_stream_come_one_by_one(start, authority):
@@ -433,7 +433,7 @@ def test_a_bad_certificate_refuses_the_reload(start, authority, tmp_path):
     shutil.copy(authority.second[1], key)  # not the certificate's
     router.signal(signal.SIGHUP)
     router.stderr.wait_for_line("reload refused")
-    assert router.stderr.find("ERROR configuration problem=.*key values mismatch")
+    assert router.stderr.wait_for_line("ERROR configuration problem=.*key values mismatch")
     router.wait_metric("kthena_router_config_reloads_total", 1.0, result="refused")
     assert router.chat().status == 200 and served(router) == "first"
 
