@@ -24,7 +24,6 @@ from daemon import Sim  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
 IMAGE, BASE = "localhost/kthena-router:check", "docker.io/library/debian:bookworm-slim"
-MIRROR = "http://deb.debian.org/debian"
 MAX_BYTES = 40 * 1000 * 1000
 PORTS = {"port": 18080, "metrics": 19090, "debug": 15900}
 failed = passed = 0
@@ -53,7 +52,7 @@ class Storage:
             return
         tree = self.directory + "/base"
         shutil.rmtree(tree, ignore_errors=True)
-        subprocess.run(["debootstrap", "--variant=minbase", "bookworm", tree, MIRROR], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["debootstrap", "--variant=minbase", "bookworm", tree], check=True, stdout=subprocess.DEVNULL)
         container = self.lines("from", "scratch")[0]
         self.buildah("copy", "-q", container, tree, "/", stdout=subprocess.DEVNULL)
         self.buildah("commit", "-q", container, BASE, stdout=subprocess.DEVNULL)
