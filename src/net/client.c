@@ -327,13 +327,26 @@ static void client_keep(struct client *c, const char *p, size_t n)
         conn_watch(&c->conn);
 }
 
+/* Reads on when little enough is kept. Else requests sent ahead would come in faster than they are answered,
+ * until they did not fit and were lost. */
+static void client_read_on(struct client *c)
+{
+    const bool enough = c->in.len >= c->rules->max_head_bytes;
+
+    if (c->state == CLIENT_HEAD || c->state == CLIENT_BODY || (c->state == CLIENT_BUSY && !enough) ||
+        (c->state == CLIENT_IDLE && !enough && conn_pending(&c->conn) == 0))
+        conn_want_read(&c->conn, true);
+}
+
 static void client_process_kept(struct client *c)
 {
     const struct slice s = buf_slice(&c->in);
     const size_t used = client_process(c, s.p, s.n);
 
-    if (c->state < CLIENT_FLUSH)
-        buf_consume(&c->in, used);
+    if (c->state >= CLIENT_FLUSH)
+        return;
+    buf_consume(&c->in, used);
+    client_read_on(c);
 }
 
 static void client_on_next(struct loop_task *t)
@@ -558,7 +571,12 @@ static void client_next_request(struct client *c)
 {
     c->state = CLIENT_IDLE;
     /* A client that pipelines without reading its answers waits until they have left. */
-    conn_want_read(&c->conn, conn_pending(&c->conn) == 0);
+    if (conn_pending(&c->conn) > 0)
+        conn_want_read(&c->conn, false);
+    else if (c->in.len >= c->rules->max_head_bytes)
+        conn_watch(&c->conn);
+    else
+        conn_want_read(&c->conn, true);
     if (conn_pending(&c->conn) > 0) {
         wheel_rest(&c->timer);
         client_watch_writing(c);
