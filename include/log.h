@@ -35,7 +35,8 @@ void log_sink_close(struct log_sink *s);
 
 /* ---- the router's own log, on stderr ---- */
 
-enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+/* LOG_ALWAYS: whatever the level is; looks like LOG_INFO. */
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_ALWAYS };
 enum log_format { LOG_TEXT, LOG_JSON };
 
 enum log_kind { LOG_FIELD_STR, LOG_FIELD_INT, LOG_FIELD_BOOL, LOG_FIELD_MS };

@@ -56,6 +56,9 @@ bool openai_want_usage(struct slice body, const struct openai_body *b, struct op
 /* Appends a string value (with its quotes) decoded. False: over the maximum, or a NUL or half a surrogate
  * pair. */
 MUST_CHECK bool openai_decode_string(struct buf *out, struct slice value);
+/* The same for text that is only compared: as much of it as there is room for, NUL and all; half a surrogate
+ * pair becomes the three bytes that UTF-8 would have for it. */
+void openai_decode_text(struct buf *out, struct slice value);
 
 /* {"error":{"message":M,"type":T,"param":null,"code":C}} */
 MUST_CHECK bool openai_error(struct buf *out, struct slice message, const char *type, const char *code);

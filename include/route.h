@@ -38,6 +38,7 @@ struct route_header {
 struct route_weight {
     char *server; /* name of a model-server */
     int64_t weight;
+    size_t line; /* in the INI file; 0 = from elsewhere */
 };
 
 /* Where a route's sessions have their key. */

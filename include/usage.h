@@ -40,6 +40,11 @@ struct usage {
 void usage_feed(struct usage *u, struct slice bytes);
 /* What was reported so far. False: nothing, and both are 0. */
 bool usage_tokens(const struct usage *u, int64_t *input, int64_t *output);
+/* The input was reported, with a number that can be one. */
+static inline bool usage_has_input(const struct usage *u)
+{
+    return u->seen[USAGE_INPUT];
+}
 
 /* Leaves out of an event stream the event that has usage and no choices, as `include_usage` brings it. An
  * event that has not come whole yet is held back; one that is longer than USAGE_EVENT_MAX ends the hiding. */

@@ -16,7 +16,6 @@
 #define REQUEST_ERROR_BODY_MAX    (8 * 1024)
 #define REQUEST_HEAD_EXTRA        (4 * 1024)
 #define REQUEST_RETRY_AFTER_MAX_S 30
-#define REQUEST_USER_MAX          1024 /* bytes of a user's id in a body */
 
 static void request_start_attempt(struct request *r, bool fresh);
 
@@ -245,15 +244,25 @@ static enum openai_verdict request_inspect(const struct request *r, struct opena
                                     : openai_inspect((struct slice){r->out->body, r->body_n}, found);
 }
 
+/* As long as a header may be; what is longer counts as far as that. */
+static void request_set_user(struct request *r, struct slice user)
+{
+    const size_t max = (size_t)r->server->config->max_header_bytes;
+
+    if (user.n == 0)
+        return;
+    user.n = user.n < max ? user.n : max;
+    r->body_user = mem_dup_slice(user);
+    r->user = (struct slice){r->body_user, user.n};
+}
+
 static void request_find_form_user(struct request *r)
 {
     const char *error;
     const struct slice user = request_form_field(r, SLICE("user"), &error);
 
-    if (r->user.n > 0 || user.n == 0 || user.n > REQUEST_USER_MAX)
-        return;
-    r->body_user = mem_dup_slice(user);
-    r->user = (struct slice){r->body_user, user.n};
+    if (r->user.n == 0)
+        request_set_user(r, user);
 }
 
 /* The header names the user, else the body does. */
@@ -263,10 +272,9 @@ static void request_find_user(struct request *r, const struct openai_body *found
 
     if (r->user.n > 0 || found->user.n == 0)
         return;
-    buf_init(&user, REQUEST_USER_MAX);
-    if (openai_decode_string(&user, found->user))
-        r->user.p = r->body_user = mem_dup_slice(buf_slice(&user));
-    r->user.n = r->body_user != NULL ? user.len : 0;
+    buf_init(&user, (size_t)r->server->config->max_header_bytes);
+    openai_decode_text(&user, found->user);
+    request_set_user(r, buf_slice(&user));
     buf_free(&user);
 }
 
@@ -719,13 +727,13 @@ static void request_note_body(struct request *r, const struct upstream_data *d)
         usage_feed(&r->tokens->usage, d->spans[i]);
 }
 
-/* Before the body is dropped: no usage may come, so the input is estimated, but for an answer that has come
- * with its usage already. */
+/* Before the body is dropped: the answer may not say what its input was, so that is estimated, unless it has
+ * said it already. */
 static void request_estimate_input(struct request *r)
 {
     struct request_tokens *t = r->tokens;
 
-    if (t == NULL || usage_tokens(&t->usage, &t->input, &t->output))
+    if (t == NULL || usage_has_input(&t->usage))
         return;
     t->input_estimate =
         r->run.user != NULL ? r->run.input_tokens : prompt_tokens((struct slice){r->out->body, r->body_n});
@@ -1020,11 +1028,14 @@ static void request_note_closer(struct request *r)
 static void request_settle_tokens(struct request *r)
 {
     struct request_tokens *t = r->tokens;
+    bool known;
 
-    if (t == NULL || usage_tokens(&t->usage, &t->input, &t->output))
+    if (t == NULL)
         return;
-    t->input = t->input_estimate;
-    if (r->outcome == OUTCOME_OK)
+    known = usage_tokens(&t->usage, &t->input, &t->output);
+    if (!usage_has_input(&t->usage))
+        t->input = t->input_estimate;
+    if (!known && r->outcome == OUTCOME_OK)
         metrics_inc(METRIC_USAGE_UNKNOWN, r->route->model_name, t->readable ? "missing" : "encoded");
 }
 

@@ -363,8 +363,10 @@ static bool server_listen(struct server *s, struct listener *l, const char *what
         mem_free(error);
         return false;
     }
-    log_info("listening", LOG_STR("listener", what), LOG_STR("bind", bind[0] == '\0' ? "*" : bind),
-             LOG_INT("port", l->port), LOG_BOOL("tls", l == &s->inference && s->certificate.context != NULL));
+    /* A port that the system chose can be known from this line alone. */
+    LOG_WITH_FIELDS(port == 0 ? LOG_ALWAYS : LOG_INFO, "listening", LOG_STR("listener", what),
+                    LOG_STR("bind", bind[0] == '\0' ? "*" : bind), LOG_INT("port", l->port),
+                    LOG_BOOL("tls", l == &s->inference && s->certificate.context != NULL));
     return true;
 }
 

@@ -526,7 +526,8 @@ static struct text put_now(struct text line)
 static char *build_text(struct text line, enum log_level level, struct slice message,
                         const struct log_field *fields, size_t n_fields)
 {
-    static const struct slice levels[] = {{" DEBUG ", 7}, {" INFO ", 6}, {" WARN ", 6}, {" ERROR ", 7}};
+    static const struct slice levels[] = {
+        {" DEBUG ", 7}, {" INFO ", 6}, {" WARN ", 6}, {" ERROR ", 7}, {" INFO ", 6}};
 
     line = text_put(put_now(line), levels[level]);
     line = put_message(line, message);
@@ -550,7 +551,7 @@ static struct text put_json_field(struct text line, const struct log_field *f)
 
 static struct text put_json_head(struct text line, enum log_level level, struct slice message)
 {
-    static const char *const levels[] = {"debug", "info", "warn", "error"};
+    static const char *const levels[] = {"debug", "info", "warn", "error", "info"};
 
     line = put_now(text_put(line, SLICE("{\"time\":\"")));
     line = text_put(line, SLICE("\",\"level\":\""));
@@ -590,7 +591,7 @@ void log_write(enum log_level level, const char *message, const struct log_field
     else
         end = build_text(line, level, slice_of(message), fields, n_fields);
     log_sink_write(log_sink(), (struct slice){bytes, (size_t)(end - bytes)});
-    if (level >= LOG_ERROR)
+    if (level == LOG_ERROR)
         log_sink_flush(log_sink());
 }
 

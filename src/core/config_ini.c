@@ -20,7 +20,7 @@
 
 enum section { SECTION_NONE, SECTION_ROUTER, SECTION_SERVER, SECTION_ROUTE, SECTION_RULE, SECTION_IGNORED };
 
-/* The keys of all sections but [router]; each is a bit of `seen`. */
+/* The keys of all sections but [router]. */
 enum key {
     KEY_PODS,
     KEY_DNS,
@@ -84,11 +84,11 @@ struct ini {
     /* The section */
     enum section section;
     size_t section_line, router_line;
-    size_t entry;          /* index of its server or route */
-    size_t rule;           /* index of its rule in the route */
-    unsigned seen;         /* keys it has, bit by enum key */
-    enum key list;         /* that is open (OPEN_LIST) */
-    size_t section_errors; /* fatal problems when it began */
+    size_t entry;            /* index of its server or route */
+    size_t rule;             /* index of its rule in the route */
+    size_t lines[KEY_COUNT]; /* of its keys; 0 = it has not got that one */
+    enum key list;           /* that is open (OPEN_LIST) */
+    size_t section_errors;   /* fatal problems when it began */
     /* The option that is set when all its lines have come in (OPEN_OPTION) */
     enum config_option option;
     struct buf value;
@@ -505,11 +505,12 @@ static void on_key(struct ini *ini, struct slice name, struct slice value)
 
     if (k == KEY_COUNT)
         return;
-    if (k != KEY_HEADER && (ini->seen & 1U << k) != 0) {
-        INI_ERROR(ini, ini->line, "\"%s\" is given twice in [%s]", keys[k].name, section_word(ini));
+    if (k != KEY_HEADER && ini->lines[k] != 0) {
+        INI_ERROR(ini, ini->line, "\"%s\" is given twice in [%s], first in line %zu", keys[k].name,
+                  section_word(ini), ini->lines[k]);
         return;
     }
-    ini->seen |= 1U << k;
+    ini->lines[k] = ini->line;
     ini->open = keys[k].list ? OPEN_LIST : OPEN_ONE_LINE;
     ini->list = k;
     if (value.n == 0 && !keys[k].list) /* a list may start on the next line */
@@ -523,8 +524,8 @@ static void on_key(struct ini *ini, struct slice name, struct slice value)
 static void close_server(struct ini *ini)
 {
     const struct config_server *s = &ini->c->servers[ini->entry];
-    bool pods = (ini->seen & 1U << KEY_PODS) != 0, dns = (ini->seen & 1U << KEY_DNS) != 0;
-    bool service = (ini->seen & 1U << KEY_SERVICE) != 0;
+    bool pods = ini->lines[KEY_PODS] != 0, dns = ini->lines[KEY_DNS] != 0;
+    bool service = ini->lines[KEY_SERVICE] != 0;
 
     if (pods + dns + service != 1)
         INI_ERROR(ini, ini->section_line,
@@ -533,7 +534,7 @@ static void close_server(struct ini *ini)
     else if (pods && s->n_pods == 0 && ini->report->n_fatal == ini->section_errors)
         INI_ERROR(ini, ini->section_line,
                   "[model-server %.80s]: pods is empty; expected host:port, host:port, ...", s->name);
-    if ((ini->seen & 1U << KEY_TLS_NAME) != 0 && !s->https)
+    if (ini->lines[KEY_TLS_NAME] != 0 && !s->https)
         INI_ERROR(ini, ini->section_line, "[model-server %.80s] has a tls_name; it needs protocol = https",
                   s->name);
 }
@@ -550,7 +551,7 @@ static bool has_targets(const struct route_spec *s)
 
 static void close_sticky(struct ini *ini, struct route_spec *s)
 {
-    if ((ini->seen & 1U << KEY_SESSION_STICKY) != 0) {
+    if (ini->lines[KEY_SESSION_STICKY] != 0) {
         if (s->n_sources == 0 && ini->report->n_fatal == ini->section_errors)
             INI_ERROR(ini, ini->section_line,
                       "[model-route %.80s]: session_sticky is empty; expected header:NAME, cookie:NAME or "
@@ -558,7 +559,7 @@ static void close_sticky(struct ini *ini, struct route_spec *s)
                       s->name);
         if (s->sticky_ttl_us == 0)
             s->sticky_ttl_us = ROUTE_STICKY_TTL_US;
-    } else if ((ini->seen & 1U << KEY_STICKY_TTL) != 0) {
+    } else if (ini->lines[KEY_STICKY_TTL] != 0) {
         INI_ERROR(ini, ini->section_line,
                   "[model-route %.80s]: sticky_ttl is for session_sticky, which is not given", s->name);
     }
@@ -570,10 +571,10 @@ static void close_policy(struct ini *ini, const struct route_spec *s)
 
     for (size_t i = 0; i < POLICY_SCORES; i++)
         sum += s->policy.weights[i];
-    if ((ini->seen & 1U << KEY_POLICY) != 0 && (ini->seen & 1U << KEY_SCORE) != 0)
+    if (ini->lines[KEY_POLICY] != 0 && ini->lines[KEY_SCORE] != 0)
         INI_ERROR(ini, ini->section_line,
                   "[model-route %.80s] has both policy and score; expected one of the two", s->name);
-    else if ((ini->seen & 1U << KEY_SCORE) != 0 && sum == 0 && ini->report->n_fatal == ini->section_errors)
+    else if (ini->lines[KEY_SCORE] != 0 && sum == 0 && ini->report->n_fatal == ini->section_errors)
         INI_ERROR(ini, ini->section_line,
                   "[model-route %.80s]: score is empty; expected NAME:WEIGHT with a weight "
                   "above 0",
@@ -586,7 +587,7 @@ static void close_route(struct ini *ini)
 
     close_sticky(ini, s);
     close_policy(ini, s);
-    if ((ini->seen & 1U << KEY_TARGET) != 0 && !has_targets(s))
+    if (ini->lines[KEY_TARGET] != 0 && !has_targets(s))
         INI_ERROR(ini, ini->section_line,
                   "[model-route %.80s]: target is empty; expected NAME, NAME:WEIGHT, ...", s->name);
 }
@@ -672,17 +673,19 @@ static struct slice cut_rule(struct slice name, struct slice *rule)
     return slice_trim(name);
 }
 
-static bool has_rule(const struct route_spec *s, struct slice name)
+/* NULL: it has none of that name. */
+static const struct route_rule_spec *find_rule(const struct route_spec *s, struct slice name)
 {
     for (size_t i = 0; i < s->n_rules; i++) {
         if (s->rules[i].name != NULL && slice_eq(slice_of(s->rules[i].name), name))
-            return true;
+            return &s->rules[i];
     }
-    return false;
+    return NULL;
 }
 
 static enum section open_rule(struct ini *ini, struct slice route, struct slice name)
 {
+    const struct route_rule_spec *first;
     struct route_rule_spec *r;
     size_t i = 0;
 
@@ -697,10 +700,12 @@ static enum section open_rule(struct ini *ini, struct slice route, struct slice 
                       CONFIG_NAME_MAX);
         return SECTION_IGNORED;
     }
-    r = has_rule(&ini->c->routes[i], name) ? NULL : route_spec_add_rule(&ini->c->routes[i]);
+    first = find_rule(&ini->c->routes[i], name);
+    r = first != NULL ? NULL : route_spec_add_rule(&ini->c->routes[i]);
     if (r == NULL) {
-        if (has_rule(&ini->c->routes[i], name))
-            INI_ERROR(ini, ini->line, "rule \"%.*s\" is given twice", CONFIG_SHOWN(name));
+        if (first != NULL)
+            INI_ERROR(ini, ini->line, "rule \"%.*s\" is given twice, first at %.250s:%zu", CONFIG_SHOWN(name),
+                      ini->file, first->line);
         else
             INI_ERROR(ini, ini->line, "too many rules: at most %d in a route", ROUTE_RULES_MAX);
         return SECTION_IGNORED;
@@ -743,7 +748,7 @@ static void open_section(struct ini *ini, struct slice header)
         kind.n++;
     name = slice_trim((struct slice){header.p + kind.n, header.n - kind.n});
     ini->section_line = ini->line;
-    ini->seen = 0;
+    memset(ini->lines, 0, sizeof(ini->lines));
     if (slice_eq(kind, SLICE("router")))
         ini->section = open_router(ini, name);
     else if (slice_eq(kind, SLICE("model-server")))

@@ -141,7 +141,9 @@ void config_routes_add_targets(struct route_rule_spec *r, struct slice list, str
     while (list.p != NULL) {
         if (!next_name(&list, &name, place, report) || name.n == 0)
             continue;
-        if (!route_rule_add_target(r, name, ROUTE_NO_WEIGHT))
+        if (route_rule_add_target(r, name, ROUTE_NO_WEIGHT))
+            r->targets[r->n_targets - 1].line = at.line;
+        else
             config_report_add(report, true, "%s: target \"%.*s\" is one too many: at most %d", place,
                               CONFIG_SHOWN(name), ROUTE_TARGETS_MAX);
     }
@@ -351,45 +353,55 @@ static bool is_server(const struct config *c, struct slice name)
     return false;
 }
 
-/* NAME:WEIGHT; names may hold colons, too. False: no number behind the last one. */
-static bool split_weight(struct slice text, struct slice *name, int64_t *weight)
+/* False: no number from 0 to ROUTE_WEIGHT_MAX. */
+static bool parse_weight(struct slice digits, int64_t *weight)
+{
+    *weight = 0;
+    for (size_t i = 0; i < digits.n; i++) {
+        if (digits.p[i] < '0' || digits.p[i] > '9')
+            return false;
+        *weight = *weight * 10 + (digits.p[i] - '0');
+        if (*weight > ROUTE_WEIGHT_MAX)
+            return false;
+    }
+    return digits.n > 0;
+}
+
+/* NAME:WEIGHT; names may hold colons, too. False: it is not, and all of it may be a name. */
+static bool split_weight(const struct config *c, struct slice text, struct slice *name, struct slice *weight)
 {
     const char *colon = text.n > 0 ? memrchr(text.p, ':', text.n) : NULL;
-    struct slice digits;
-    int64_t value = 0;
+    int64_t value;
 
     if (colon == NULL)
         return false;
-    digits = slice_trim((struct slice){colon + 1, text.n - (size_t)(colon + 1 - text.p)});
-    for (size_t i = 0; i < digits.n; i++) {
-        if (digits.p[i] < '0' || digits.p[i] > '9' || i > 8)
-            return false;
-        value = value * 10 + (digits.p[i] - '0');
-    }
-    if (digits.n == 0)
-        return false;
     *name = slice_trim((struct slice){text.p, (size_t)(colon - text.p)});
-    *weight = value;
-    return true;
+    *weight = slice_trim((struct slice){colon + 1, text.n - (size_t)(colon + 1 - text.p)});
+    return is_server(c, *name) || parse_weight(*weight, &value);
 }
 
 /* A server's whole name counts before one with a weight. */
 static void resolve_target(const struct config *c, const struct route_spec *s, struct route_weight *t,
                            const char *place, struct config_report *report)
 {
-    struct slice name = slice_of(t->server);
-    char *server;
+    struct slice name = slice_of(t->server), weight;
+    char *whole = t->server;
 
     if (is_server(c, name))
         return;
-    if (split_weight(name, &name, &t->weight)) {
-        server = mem_dup_slice(name);
-        mem_free(t->server);
-        t->server = server;
-        if (is_server(c, slice_of(server)))
-            return;
+    if (split_weight(c, name, &name, &weight)) {
+        if (!parse_weight(weight, &t->weight)) {
+            config_report_add(report, true,
+                              "%s: [model-route %.80s]: target \"%.*s\": weight \"%.*s\": expected a whole "
+                              "number from 0 to %d",
+                              place, s->name, CONFIG_SHOWN(name), CONFIG_SHOWN(weight), ROUTE_WEIGHT_MAX);
+            t->weight = 1;
+        }
+        t->server = mem_dup_slice(name);
+        mem_free(whole);
     }
-    report_target(c, s, slice_of(t->server), place, report);
+    if (!is_server(c, slice_of(t->server)))
+        report_target(c, s, slice_of(t->server), place, report);
 }
 
 static bool has_server_before(const struct route_rule_spec *r, size_t i)
@@ -407,13 +419,14 @@ static void resolve_rule(const struct config *c, const struct route_spec *s, str
     char place[CONFIG_PLACE_MAX];
     const char *problem;
 
-    place_of(file, r->target_line, place);
     for (size_t i = 0; i < r->n_targets; i++) {
+        place_of(file, r->targets[i].line, place);
         resolve_target(c, s, &r->targets[i], place, report);
         if (has_server_before(r, i))
             config_report_add(report, true, "%s: target \"%.80s\" is given twice", place,
                               r->targets[i].server);
     }
+    place_of(file, r->target_line, place);
     problem = r->n_targets > 0 ? route_weights_problem(r) : NULL;
     if (problem != NULL)
         config_report_add(report, true, "%s: [model-route %.80s]: %s", place, s->name, problem);

@@ -537,7 +537,8 @@ static unsigned openai_hex4(const char *p)
     return c;
 }
 
-/* raw[*at] is the u of \uXXXX. False for NUL and half a surrogate pair. Leaves *at behind it. */
+/* raw[*at] is the u of \uXXXX. False for NUL and half a surrogate pair, which *c has then. Leaves *at behind
+ * it. */
 static bool openai_decode_u(struct slice raw, size_t *at, unsigned *c)
 {
     unsigned low;
@@ -549,9 +550,11 @@ static bool openai_decode_u(struct slice raw, size_t *at, unsigned *c)
     if (*c > 0xdbff || raw.n - *at < 6 || raw.p[*at] != '\\' || raw.p[*at + 1] != 'u')
         return false;
     low = openai_hex4(raw.p + *at + 2);
+    if (low < 0xdc00 || low > 0xdfff)
+        return false;
     *c = 0x10000 + ((*c - 0xd800) << 10) + (low - 0xdc00);
     *at += 6;
-    return low >= 0xdc00 && low <= 0xdfff;
+    return true;
 }
 
 /* raw[*at] is the byte behind a backslash. */
@@ -568,22 +571,22 @@ static bool openai_decode_escape(struct slice raw, size_t *at, unsigned *c)
     return true;
 }
 
-/* The next piece of raw at *at: plain text as it stands, or what one escape means, in code. p is NULL for an
- * escape that has no meaning. */
-static struct slice openai_decode_piece(struct slice raw, size_t *at, char code[4])
+/* The next piece of raw at *at: plain text as it stands, or what one escape means, in code. *good: false for
+ * an escape that has no meaning. */
+static struct slice openai_decode_piece(struct slice raw, size_t *at, char code[4], bool *good)
 {
     struct slice piece = {raw.p + *at, raw.n - *at};
     const char *slash = memchr(piece.p, '\\', piece.n);
     unsigned c;
 
+    *good = true;
     if (slash != piece.p) {
         piece.n = slash != NULL ? (size_t)(slash - piece.p) : piece.n;
         *at += piece.n;
         return piece;
     }
     (*at)++;
-    if (!openai_decode_escape(raw, at, &c))
-        return (struct slice){NULL, 0};
+    *good = openai_decode_escape(raw, at, &c);
     return (struct slice){code, (size_t)(openai_utf8(code, c) - code)};
 }
 
@@ -591,12 +594,13 @@ static struct slice openai_decode_piece(struct slice raw, size_t *at, char code[
 static const char *openai_decode(struct slice raw, char *out, size_t max, size_t *n)
 {
     char code[4];
+    bool good;
 
     *n = 0;
     for (size_t at = 0; at < raw.n;) {
-        struct slice piece = openai_decode_piece(raw, &at, code);
+        struct slice piece = openai_decode_piece(raw, &at, code, &good);
 
-        if (piece.p == NULL)
+        if (!good)
             return "model name with a NUL or half a surrogate pair";
         if (piece.n > max - *n)
             return "model name longer than 1024 bytes";
@@ -935,14 +939,31 @@ bool openai_decode_string(struct buf *out, struct slice value)
 {
     const struct slice raw = json_inside(value);
     char code[4];
+    bool good;
 
     for (size_t at = 0; at < raw.n;) {
-        const struct slice piece = openai_decode_piece(raw, &at, code);
+        const struct slice piece = openai_decode_piece(raw, &at, code, &good);
 
-        if (piece.p == NULL || !buf_append_slice(out, piece))
+        if (!good || !buf_append_slice(out, piece))
             return false;
     }
     return true;
+}
+
+void openai_decode_text(struct buf *out, struct slice value)
+{
+    const struct slice raw = json_inside(value);
+    char code[4];
+    bool good;
+
+    for (size_t at = 0; at < raw.n && out->len < out->max_bytes;) {
+        struct slice piece = openai_decode_piece(raw, &at, code, &good);
+
+        if (piece.n > out->max_bytes - out->len)
+            piece.n = out->max_bytes - out->len;
+        if (!buf_append_slice(out, piece))
+            return; /* never: there is room */
+    }
 }
 
 /* ---- bodies of our own ---- */

@@ -57,7 +57,7 @@ bool route_rule_add_target(struct route_rule_spec *r, struct slice server, int64
     if (r->n_targets == ROUTE_TARGETS_MAX)
         return false;
     r->targets = mem_array(r->targets, r->n_targets + 1, sizeof(*r->targets));
-    r->targets[r->n_targets++] = (struct route_weight){mem_dup_slice(server), weight};
+    r->targets[r->n_targets++] = (struct route_weight){.server = mem_dup_slice(server), .weight = weight};
     return true;
 }
 

@@ -192,6 +192,11 @@ def test_log_level(start):
     router.stderr.wait_for_line("session boost")
 
 
+def test_ports_that_the_system_chose_are_told_at_every_level(start):
+    _, router = pair(start, log_level="error")
+    assert len(router.stderr.all("INFO listening .*port=")) == 3 and len(router.stderr.lines) == 3
+
+
 def test_output_that_nobody_reads_does_not_hold_requests_up(start):
     """Lines are dropped and counted; the router goes on."""
     _, router = pair(start, read_stdout=False)

@@ -131,6 +131,33 @@ def test_user_of_the_body(start):
     assert users["head"]["priority"] == 3
 
 
+def test_any_text_is_a_user_in_header_and_body(start):
+    """Long ids, control bytes and halves of characters: who sends one is not anonymous, and the pod judges its JSON."""
+    st = Stage(start)
+    long = "u" * 5000
+    sent = [("header", long, {}), ("body", None, {"user": long}), ("nul", None, {"user": "a\0b"}), ("half", None, {"user": "\ud800"}),
+            ("other half", None, {"user": "\udc00"})]
+    for tag, user, body in sent:
+        st.chat(tag, user, **body)
+        q = st.pod.next()
+        assert q.json().get("user") == body.get("user")
+        q.reply(body=usage(1, 0))
+        assert st.clients[tag].answer().status == 200
+    users = st.router.dump("queues")["queues"][0]["users"]
+    assert len(users) == 4 and "" not in {u["user"] for u in users}
+    assert [u["inputTokens"] for u in users if u["user"] == long[:64]] == [2]
+    assert st.router.access(st.clients["nul"].id)["user"] == "a\0b"
+
+
+def test_what_of_a_users_id_is_longer_than_a_header_may_be_does_not_count(start):
+    st = Stage(start, max_header_bytes="4KiB")
+    for more in ("x", "y"):
+        st.chat(more, None, user="u" * 4096 + more)
+        st.pod.next().reply(body=usage(1, 0))
+        assert st.clients[more].answer().status == 200
+    assert [u["inputTokens"] for u in st.router.dump("queues")["queues"][0]["users"]] == [2]
+
+
 def test_user_header_can_be_named(start):
     st = Stage(start, fairness_user_header="X-Tenant, X-User-ID")
     c = st.router.start_chat(headers=[("X-Tenant", "t"), ("X-User-ID", "u")])

@@ -103,6 +103,24 @@ def test_no_usage_gives_an_estimate(start):
     assert tokens(router) == (10, 0) and unknown(router, "missing") == 1
 
 
+@pytest.mark.parametrize("reported", [{"completion_tokens": 7}, {"prompt_tokens": 10 ** 20, "completion_tokens": 7},
+                                      {"prompt_tokens": -1, "completion_tokens": 7}])
+@pytest.mark.parametrize("stream", [False, True])
+def test_input_that_no_usage_tells_is_estimated(start, reported, stream):
+    pod = start.pod()
+    router = start.router({"m": [pod]})
+    c = router.start_chat(stream=stream, messages=[{"role": "user", "content": "hello world"}])
+    q = pod.next()
+    if stream:
+        q.start().event(json.dumps({"choices": [], "usage": reported}))
+        q.end()
+    else:
+        q.reply(body={"choices": [], "usage": reported})
+    r = c.answer()
+    assert r.status == 200 and logged(router, c) == (10, 7)
+    assert tokens(router) == (10, 7) and unknown(router, "missing") == 0
+
+
 def test_compressed_answer_is_unknown(start):
     body = zlib.compress(json.dumps(usage_json(12, 8)).encode())
     router = start.router({"m": [start.pod(lambda q: q.reply(body=body, headers=[("Content-Encoding", "gzip")]))]})

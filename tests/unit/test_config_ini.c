@@ -276,7 +276,8 @@ static void test_servers(void **state)
     refuse("[model-server s]\nservice = a/b/c\n", "f:2: service = a/b/c: expected [namespace/]name[:port]");
     refuse("[model-server s]\nservice = a\npods = h:1\n",
            "f:1: [model-server s] has several of pods, dns and service");
-    refuse("[model-server s]\npods = a:1\npods = b:1\n", "f:3: \"pods\" is given twice in [model-server]");
+    refuse("[model-server s]\npods = a:1\npods = b:1\n",
+           "f:3: \"pods\" is given twice in [model-server], first in line 2");
     refuse("[model-server s]\npods = a:1\npod = b:1\n",
            "f:3: unknown key \"pod\" in [model-server]; the nearest known one is \"pods\"");
     refuse("[model-server s]\npods = a:1\ntarget = b\n", "f:3: unknown key \"target\" in [model-server]");
@@ -373,10 +374,16 @@ static void test_rules(void **state)
     } cases[] = {
         {"target = s:1, t\n", "f:6: [model-route r]: some targets have a weight and some have none"},
         {"target = s:0, t:0\n", "f:6: [model-route r]: all weights are 0"},
-        {"target = s:1000001, t:1\n", "f:6: [model-route r]: a weight is 0 to 1000000"},
+        {"target = s:1000001, t:1\n", "f:6: [model-route r]: target \"s\": weight \"1000001\": expected a "
+                                      "whole number from 0 to 1000000"},
+        {"target = t:1,\n s:-5\n", "f:7: [model-route r]: target \"s\": weight \"-5\": expected a whole "
+                                   "number from 0 to 1000000"},
+        {"target = s:\n", "f:6: [model-route r]: target \"s\": weight \"\": expected a whole number"},
+        {"target = s:99999999999999999999\n", "target \"s\": weight \"99999999999999999999\": expected"},
         {"target = s, s\n", "f:6: target \"s\" is given twice"},
-        {"target = s:1,\n s:2\n", "f:6: target \"s\" is given twice"},
-        {"target = s:x\n", "f:6: [model-route r]: target \"s:x\" is no model-server; the nearest is \"s\""},
+        {"target = s:1,\n s:2\n", "f:7: target \"s\" is given twice"},
+        {"target = s:x\n", "f:6: [model-route r]: target \"s\": weight \"x\": expected a whole number"},
+        {"target = t2:x\n", "f:6: [model-route r]: target \"t2:x\" is no model-server; the nearest is \"t\""},
         {"target = s\nlora = a, b, a\n", "f:7: adapter \"a\" is given twice"},
         {"[model-route r/rule x]\n", "f:6: [model-route r/rule x] has no target"},
         {"[model-route r/rule x]\ntarget =\n", "f:6: [model-route r/rule x] has no target"},
@@ -384,7 +391,7 @@ static void test_rules(void **state)
          "f:7: [model-route q] must stand before its rules"},
         {"target = s\n[model-route r/rule]\ntarget = s\n", "f:7: a rule needs a name"},
         {"[model-route r/rule x]\ntarget = s\n[model-route r/rule x]\ntarget = s\n",
-         "f:8: rule \"x\" is given twice"},
+         "f:8: rule \"x\" is given twice, first at f:6"},
         {"[model-route r/rule x]\ntarget = s\nheader = h\n",
          "f:8: header = NAME MATCH: \"\": expected exact:TEXT"},
         {"[model-route r/rule x]\ntarget = s\nheader = h is:a\n",
@@ -395,7 +402,7 @@ static void test_rules(void **state)
         {"[model-route r/rule x]\ntarget = s\nuri = regex:(a\n",
          "f:8: uri = MATCH: regex \"(a\": ( has no )"},
         {"[model-route r/rule x]\ntarget = s\nuri = exact:a\nuri = exact:b\n",
-         "f:9: \"uri\" is given twice in [model-route .../rule"},
+         "f:9: \"uri\" is given twice in [model-route .../rule ...], first in line 8"},
         {"[model-route r/rule x]\ntarget = s\nlora = a\n",
          "f:8: unknown key \"lora\" in [model-route .../rule"},
         {"target = s\nsession_sticky =\n", "f:5: [model-route r]: session_sticky is empty"},

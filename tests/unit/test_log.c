@@ -64,6 +64,9 @@ static void test_levels(void **state)
     log_init(LOG_DEBUG, LOG_TEXT);
     log_debug("yes", LOG_INT("n", 2));
     assert_string_equal(take_line(), "DEBUG yes n=2");
+    log_init(LOG_ERROR, LOG_TEXT);
+    LOG_WITH_FIELDS(LOG_ALWAYS, "yes", LOG_INT("n", 3));
+    assert_string_equal(take_line(), "INFO yes n=3");
 }
 
 static void expect_ms(int64_t us, const char *want)

@@ -662,6 +662,12 @@ static void test_user(void **state)
     assert_true(slice_eq(buf_slice(&out), SLICE("a\xc3\xa4\n")));
     assert_false(openai_decode_string(&out, SLICE("\"12345\"")));
     assert_false(openai_decode_string(&out, SLICE("\"\\u0000\"")));
+    buf_clear(&out);
+    openai_decode_text(&out, SLICE("\"a\\u0000\\ud800\\ud83d\\ude00\""));
+    assert_true(slice_eq(buf_slice(&out), SLICE("a\0\xed\xa0\x80\xf0\x9f\x98"))); /* as much as fits */
+    buf_clear(&out);
+    openai_decode_text(&out, SLICE("\"\\ud83dx\\udc00\\n\""));
+    assert_true(slice_eq(buf_slice(&out), SLICE("\xed\xa0\xbdx\xed\xb0\x80\n")));
     buf_free(&out);
 }
 

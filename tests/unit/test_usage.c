@@ -17,6 +17,30 @@ static void feed(struct usage *u, const char *text, size_t first, size_t step)
         usage_feed(u, (struct slice){text + at, n - at < step ? n - at : step});
 }
 
+static void test_has_input(void **state)
+{
+    static const struct {
+        const char *text;
+        bool has;
+    } cases[] = {
+        {"{\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":3}}", true},
+        {"{\"usage\":{\"completion_tokens\":3}}", false},
+        {"{\"usage\":{\"prompt_tokens\":12345678901234567890,\"completion_tokens\":3}}", false},
+        {"{\"usage\":{\"prompt_tokens\":-1,\"completion_tokens\":3}}", false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct usage u = {.stream = false};
+        int64_t in, out;
+
+        feed(&u, cases[i].text, 0, 7);
+        assert_true(usage_tokens(&u, &in, &out));
+        assert_true(in == 0 && out == 3);
+        assert_true(usage_has_input(&u) == cases[i].has);
+    }
+}
+
 static void expect_split(bool stream, const char *text, int64_t input, int64_t output, size_t first,
                          size_t step)
 {
@@ -264,6 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json),
+        cmocka_unit_test(test_has_input),
         cmocka_unit_test(test_responses),
         cmocka_unit_test(test_anthropic),
         cmocka_unit_test(test_stream),
