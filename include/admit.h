@@ -5,13 +5,15 @@
 
 #include "model.h"
 
-#define ADMIT_MAX_ATTEMPTS 3
+#define ADMIT_MAX_ATTEMPTS 3  /* in one queue */
+#define ADMIT_TRIED_MAX    12 /* pods of several targets; more than that are forgotten, oldest first */
 
 /* The part of a request that admission needs; embedded in it. `queue.session` is set by the caller. */
 struct admit_item {
     struct boostq_item queue;
-    uint64_t tried[ADMIT_MAX_ATTEMPTS]; /* ids of pods whose connect failed for it */
-    unsigned n_tried;
+    uint64_t tried[ADMIT_TRIED_MAX];   /* ids of pods whose connect failed for it: a ring */
+    unsigned n_tried;                  /* so far */
+    unsigned attempts;                 /* that failed since it came to this queue */
     const struct prefix_chain *prefix; /* of its prompt; NULL: none, or the policy does not ask */
 };
 
@@ -45,7 +47,8 @@ enum admit_retry {
 };
 enum admit_retry admit_retry(struct admit *a, struct model *m, struct admit_item *item, struct pod *failed,
                              int64_t now_us, struct pod **pod);
-/* From another model's queue, where it has waited since then, into this one's. */
+/* From another model's queue, where it has waited since then, into this one's: with as many attempts as at
+ * first. */
 void admit_move(struct model *m, struct admit_item *item, int64_t now_us, int64_t since_us);
 /* The next moment at which time alone changes an answer: wait limits, sticky waits, grace windows, set-aside
  * ends, staleness; INT64_MAX = never. */

@@ -32,6 +32,8 @@ struct request_outgoing {
     struct openai_edit want_usage; /* no text: the body goes as it came */
     char *boundary;                /* of a multipart form; NULL: the body is JSON */
     const char *unsupported;       /* why such a request is refused, or NULL */
+    void **failed;                 /* routes of which it could reach no pod, a reference to each */
+    size_t n_failed;
 };
 
 /* The tokens of a successful answer of a kind that has usage. */

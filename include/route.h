@@ -135,7 +135,8 @@ struct route_query {
     struct slice query;   /* behind the '?' */
     struct slice fields;  /* the request's fields, each line with its CRLF */
     struct slice session; /* empty: none; of a route with sources the one found there, set by route_decide */
-    const void *avoid;    /* a target's `to` that is left out while there are others; NULL: none */
+    void *const *avoid;   /* the `to` of targets that are left out while there are others */
+    size_t n_avoid;
 };
 
 void route_table_init(struct route_table *t);

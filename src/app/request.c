@@ -187,15 +187,16 @@ static void request_set_session(struct request *r, struct slice session)
     r->out->admit.queue.session = request_session(r);
 }
 
-static struct topology_route *request_decide(struct request *r, struct slice model,
-                                             const struct topology_route *avoid, bool *known)
+/* Away from the targets that it could not reach. */
+static struct topology_route *request_decide(struct request *r, struct slice model, bool *known)
 {
     const struct slice head = buf_slice(&r->out->head);
     struct slice query = request_target(r);
     struct route_query q = {.path = headers_path(query),
                             .fields = {head.p + r->out->line_bytes, head.n - r->out->line_bytes},
                             .session = request_session(r),
-                            .avoid = avoid};
+                            .avoid = r->out->failed,
+                            .n_avoid = r->out->n_failed};
     struct topology_route *route;
 
     (void)slice_cut(&query, '?');
@@ -312,7 +313,7 @@ static bool request_find_model(struct request *r)
     r->out->model_n = found.model_raw.n;
     r->route = topology_only(&r->server->topology, (struct slice){found.model, found.model_n});
     if (r->route == NULL)
-        r->route = request_decide(r, (struct slice){found.model, found.model_n}, NULL, &known);
+        r->route = request_decide(r, (struct slice){found.model, found.model_n}, &known);
     if (r->route == NULL) {
         r->model_name = mem_dup_slice((struct slice){found.model, found.model_n});
         request_finish(r, OUTCOME_ROUTE_NOT_FOUND,
@@ -452,14 +453,23 @@ static void request_on_expired(struct admit_item *item)
     request_finish(r, OUTCOME_QUEUE_TIMEOUT, NULL);
 }
 
+static bool request_has_failed_on(const struct request *r, const struct topology_route *route)
+{
+    for (size_t i = 0; i < r->out->n_failed; i++) {
+        if (r->out->failed[i] == route)
+            return true;
+    }
+    return false;
+}
+
 /* Into the queue of another target, or of the same one anew; the wait limit runs on. False: there is none. */
-static bool request_move(struct request *r, const struct topology_route *avoid)
+static bool request_move(struct request *r)
 {
     struct topology_route *from = r->route, *to;
     bool known;
 
-    to = request_decide(r, slice_of(from->model_name), avoid, &known);
-    if (to == NULL || to == avoid)
+    to = request_decide(r, slice_of(from->model_name), &known);
+    if (to == NULL || request_has_failed_on(r, to))
         return false;
     metrics_add(from->active_downstream, -1);
     metrics_add(to->active_downstream, 1);
@@ -478,7 +488,7 @@ static void request_on_vanished(struct admit_item *item)
     struct request *r = request_of(&item->queue);
 
     request_left_queue(r);
-    if (request_move(r, NULL))
+    if (request_move(r))
         return;
     REPORT_QUEUE(r, "abandoned, its model was removed");
     request_finish(r, OUTCOME_ROUTE_NOT_FOUND,
@@ -514,6 +524,16 @@ static void request_give_back_slot(struct request *r)
     topology_pod_idle(&r->server->topology);
 }
 
+/* No pod of its target could be reached: to the next target, each at most once. */
+static bool request_next_target(struct request *r)
+{
+    struct request_outgoing *o = r->out;
+
+    o->failed = mem_array(o->failed, o->n_failed + 1, sizeof(*o->failed));
+    o->failed[o->n_failed++] = topology_ref(r->route);
+    return request_move(r);
+}
+
 /* No connection to the pod could be made: the one place that decides where the request goes now. */
 static void request_next_pod(struct request *r, const char *why)
 {
@@ -538,7 +558,7 @@ static void request_next_pod(struct request *r, const char *why)
         REPORT_QUEUE(r, "queued again, its pod could not be reached");
         break;
     case ADMIT_RETRY_NONE:
-        if (r->out->admit.n_tried < ADMIT_MAX_ATTEMPTS && request_move(r, r->route))
+        if (request_next_target(r))
             request_enter(r, REQUEST_QUEUED);
         else
             request_finish(r, OUTCOME_CONNECT_FAILED, NULL);
@@ -620,12 +640,15 @@ static void request_drop_outgoing(struct request *r)
     if (o == NULL)
         return;
     r->out = NULL;
+    while (o->n_failed > 0)
+        topology_unref(&r->server->topology, o->failed[--o->n_failed]);
     client_release_held(&r->server->client_rules, r->body_n);
     buf_free(&o->head);
     mem_free(o->body);
     mem_free(o->model);
     mem_free(o->prefix);
     mem_free(o->boundary);
+    mem_free(o->failed);
     mem_free(o);
 }
 

@@ -207,10 +207,11 @@ enum admit_retry admit_retry(struct admit *a, struct model *m, struct admit_item
 {
     struct model_target *t;
 
-    assert(item->n_tried < ADMIT_MAX_ATTEMPTS);
-    item->tried[item->n_tried++] = failed->id;
+    assert(item->attempts < ADMIT_MAX_ATTEMPTS);
+    item->tried[item->n_tried++ % ADMIT_TRIED_MAX] = failed->id;
+    item->attempts++;
     model_refresh(m, now_us);
-    if (item->n_tried == ADMIT_MAX_ATTEMPTS || !pick_any_untried(m, item))
+    if (item->attempts == ADMIT_MAX_ATTEMPTS || !pick_any_untried(m, item))
         return ADMIT_RETRY_NONE;
     t = pick_target(m, item, &a->rules, now_us);
     if (t == NULL) {
@@ -226,6 +227,7 @@ enum admit_retry admit_retry(struct admit *a, struct model *m, struct admit_item
  */
 void admit_move(struct model *m, struct admit_item *item, int64_t now_us, int64_t since_us)
 {
+    item->attempts = 0;
     model_push(m, &item->queue, now_us, since_us);
     if (item->n_tried > 0)
         boostq_force(&m->q, &item->queue);

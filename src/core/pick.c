@@ -4,7 +4,7 @@
 
 static bool has_tried(const struct admit_item *item, const struct model_target *t)
 {
-    for (unsigned i = 0; i < item->n_tried; i++) {
+    for (unsigned i = 0; i < item->n_tried && i < ADMIT_TRIED_MAX; i++) {
         if (item->tried[i] == t->pod->id)
             return true;
     }

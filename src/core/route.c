@@ -401,7 +401,11 @@ static struct slice find_session(const struct route_spec *s, const struct route_
 
 static bool may_go(const struct route_target *t, const struct route_query *q, int64_t now_us)
 {
-    return t->to != q->avoid && model_in_place(t->model, now_us);
+    for (size_t i = 0; i < q->n_avoid; i++) {
+        if (t->to == q->avoid[i])
+            return false;
+    }
+    return model_in_place(t->model, now_us);
 }
 
 /* The one that served the session last, if any has. */

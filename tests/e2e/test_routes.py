@@ -200,6 +200,51 @@ def test_target_that_cannot_be_connected_to(start):
         assert router.metrics().total("kthena_router_requests_total", model="m", status_code="200") == 20
 
 
+CHAIN = """
+[model-server a]
+pods = %s
+engine = none
+[model-server b]
+pods = %s
+engine = none
+[model-server c]
+pods = %s
+engine = none
+[model-route m]
+target = a:80, b:15, c:5
+"""
+
+
+@pytest.mark.parametrize("strategy", ["boost", "fairness", "none"])
+def test_dead_pods_of_two_targets_leave_the_third(start, strategy):
+    """However many pods of a target are dead, they do not use up what a request may try elsewhere."""
+    dead = [[start.pod(listen=False) for _ in range(n)] for n in (3, 5)]
+    live = start.pod(script=ok)
+    router = start.router(ini=CHAIN % (*(", ".join(p.authority for p in pods) for pods in dead), live.authority),
+                          boost=strategy == "boost", enable_fairness_scheduling=str(strategy == "fairness").lower())
+    c = router.client()
+    r = c.chat().answer()
+    entry = router.access(c.id)
+    assert r.status == 200 and entry["upstream_attempts"] == 3 + 3 + 1 and entry["model_server"] == "c"
+    assert [router.chat().status for _ in range(20)] == [200] * 20 and sent(live) == (21,)
+
+
+def test_dead_pods_everywhere_are_a_503_after_each_target_was_tried_once(start):
+    dead = [[start.pod(listen=False) for _ in range(3)] for _ in range(3)]
+    router = start.router(ini=CHAIN % tuple(", ".join(p.authority for p in pods) for pods in dead))
+    c = router.client()
+    check_error(c.chat().answer(), 503, "connect_failed", kind="server_error")
+    assert router.access(c.id)["upstream_attempts"] == 9
+
+
+def test_a_pod_of_two_targets_is_not_tried_twice_while_another_is_left(start):
+    shared, dead, live = start.pod(listen=False), start.pod(listen=False), start.pod(script=ok)
+    router = start.router(ini=CHAIN % ("%s, %s" % (shared.authority, dead.authority),
+                                       "%s, %s" % (shared.authority, live.authority), dead.authority))
+    c = router.client()
+    assert c.chat().answer().status == 200 and router.access(c.id)["upstream_attempts"] == 3
+
+
 def test_reload_moves_what_waits_to_the_target_that_is_left(start):
     big, small = start.pod(), start.pod()
     servers = SERVERS % (big.authority, small.authority)

@@ -340,7 +340,16 @@ static void test_avoid(void **state)
     (void)rule(f, (const int64_t[]){99, 1}, 2);
     build(f);
     for (int i = 0; i < 5; i++)
-        assert_int_equal(ask(f, "m", (struct route_query){.avoid = f->models[0]}), 1);
+        assert_int_equal(ask(f, "m", (struct route_query){.avoid = (void *[]){f->models[0]}, .n_avoid = 1}),
+                         1);
+    route(f, "three");
+    (void)rule(f, (const int64_t[]){50, 30, 20}, 3);
+    build(f);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(
+            ask(f, "three",
+                (struct route_query){.avoid = (void *[]){f->models[0], f->models[2]}, .n_avoid = 2}),
+            1);
     teardown(f);
 }
 
