@@ -76,6 +76,7 @@ struct client {
     char *body;
     size_t body_n, body_cap;
     int64_t first_byte_us; /* of the current request */
+    int64_t body_since_us; /* when its body was wanted */
     int64_t body_done_us;
     bool keep_alive;            /* the request allows it */
     bool refused;               /* the request was not read to its end */

@@ -17,6 +17,8 @@
 #define CLIENT_FIRST_READ     (16 * 1024)
 #define CLIENT_EXACT_BODY_MAX (64 * 1024 * 1024)
 #define CLIENT_CHUNK_LINE_MAX 20 /* sixteen digits, CR LF */
+/* Who sends or takes less is not waited for: one byte now and then would make a request last for ever. */
+#define CLIENT_SLOWEST_BYTES_PER_S 1024
 
 static void client_process_kept(struct client *c);
 
@@ -46,7 +48,7 @@ static void client_lost(struct client *c, enum client_loss loss)
     client_close(c);
 }
 
-/* A reader is slow while acknowledged bytes grow, and stalled when they stand still for the whole limit. */
+/* Acknowledged bytes show how a client reads: it has stalled when they hardly grow during the whole limit. */
 static void client_check_stall(struct client *c)
 {
     const int64_t now_us = loop_now_us(c->conn.loop), limit_us = c->rules->write_timeout_us;
@@ -54,7 +56,7 @@ static void client_check_stall(struct client *c)
 
     if (conn_pending(&c->conn) == 0 || limit_us <= 0)
         return;
-    if (acked != c->acked_bytes) {
+    if (acked - c->acked_bytes > (uint64_t)(limit_us / US_PER_S) * CLIENT_SLOWEST_BYTES_PER_S) {
         c->acked_bytes = acked;
         c->stalled_since_us = now_us;
     } else if (now_us - c->stalled_since_us >= limit_us) {
@@ -103,8 +105,9 @@ static void client_on_timer(struct wheel_timer *t)
                       "the request head did not arrive within CLIENT_HEADER_TIMEOUT");
         break;
     case CLIENT_BODY:
-        client_refuse(c, OUTCOME_CLIENT_TIMEOUT,
-                      "no byte of the request body arrived within CLIENT_BODY_TIMEOUT");
+        client_refuse(
+            c, OUTCOME_CLIENT_TIMEOUT,
+            "the request body stopped for CLIENT_BODY_TIMEOUT, or came at less than 1 KiB per second");
         break;
     case CLIENT_BUSY:
     case CLIENT_FLUSH:
@@ -178,11 +181,21 @@ static bool client_make_room(struct client *c, size_t n)
     return true;
 }
 
+/* How long the next byte may take: less for a body that came slowly so far, so that it has an end. */
+static void client_await_body(struct client *c)
+{
+    const int64_t lasted_us = loop_now_us(c->conn.loop) - c->body_since_us;
+    const int64_t behind_us = lasted_us - (int64_t)c->body_n * US_PER_S / CLIENT_SLOWEST_BYTES_PER_S;
+    const int64_t limit_us = c->rules->body_timeout_us;
+
+    client_arm(c, behind_us <= 0 ? limit_us : behind_us < limit_us ? limit_us - behind_us : 1);
+}
+
 static void client_count_body(struct client *c, size_t n)
 {
     c->body_n += n;
     c->rules->held_bytes += n;
-    client_arm(c, c->rules->body_timeout_us);
+    client_await_body(c);
 }
 
 static bool client_add_body(struct client *c, struct slice s)
@@ -212,6 +225,7 @@ static void client_start_body(struct client *c, uint64_t length, bool send_conti
         if (!conn_writev(&c->conn, &iov, 1))
             c->conn.broken = true; /* noticed when the body is read */
     }
+    c->body_since_us = loop_now_us(c->conn.loop);
     client_arm(c, c->rules->body_timeout_us);
 }
 
@@ -297,6 +311,8 @@ static size_t client_process(struct client *c, const char *p, size_t n)
         size_t used;
 
         if (before == CLIENT_IDLE) {
+            if (conn_pending(&c->conn) > 0)
+                break; /* asks ahead and does not read: the answers would pile up */
             at += http1_skip_blank(p + at, n - at);
             if (n - at == 1 && p[at] == '\r')
                 break; /* may be half of another blank line */

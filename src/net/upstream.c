@@ -261,7 +261,7 @@ static void upstream_use(struct upstream_conn *u, const char *p, size_t n)
             return;
         if (!u->got_head) {
             /* The rest of an unfinished head stays; heads of 1xx answers before it go. */
-            if (p == u->in.data + u->in.start && u->in.len > 0)
+            if (u->in.len > 0 && p == u->in.data + u->in.start)
                 buf_consume(&u->in, (size_t)used);
             else if (!buf_append(&u->in, p + used, n - (size_t)used))
                 upstream_fail(u, UPSTREAM_PROTOCOL, "the head of the answer is too large");

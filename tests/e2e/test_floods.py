@@ -4,7 +4,9 @@ import socket
 import threading
 import time
 
+from client import Client
 from pod import ok
+from waiting import wait_until
 
 SLACK_BYTES = 6 * 1024 * 1024
 
@@ -89,3 +91,20 @@ def test_requests_sent_ahead_are_all_answered(start):
     n = 400
     for statuses in turns(router, n, batch=n, session=lambda i: "s-%d-" % i + "x" * 2000):
         assert statuses == [200] * n
+
+
+def test_answers_that_nobody_reads_do_not_pile_up(start):
+    """Small requests for large answers, sent ahead: the next one is answered when the last one has left."""
+    pod = start.pod(script=ok)
+    router = start.router({"%04d-%s" % (i, "x" * 60): [pod] for i in range(500)})
+    for path, port, n in (("/v1/models", "inference", 2000), ("/metrics", "metrics", 300)):
+        router.get(path, port)
+        before = router.rss_bytes()
+        c = Client(router.ports[port])
+        c.send(b"GET %s HTTP/1.1\r\nHost: a\r\n\r\n" % path.encode() * n)
+        grown = []
+        wait_until(lambda: grown.append(router.rss_bytes()) or len(grown) > 50, "looks at the memory")
+        assert max(grown) - before < 3 * SLACK_BYTES, (path, max(grown) - before)
+        for _ in range(n if port == "inference" else 0):
+            assert c.answer().status == 200
+        c.close()

@@ -1,6 +1,7 @@
 """Limits at their edges, and time limits of clients."""
 
 import json
+import socket
 import time
 
 import pytest
@@ -167,16 +168,35 @@ def test_head_timeout_is_not_pushed_out_by_a_trickle(start):
 def test_body_timeout_is_between_bytes(start):
     pod = start.pod(script=ok)
     router = start.router({"m": [pod]}, client_body_timeout="%dms" % (250 * SLOW))
-    body = b'{"model":"m","slow":"xxx"}'
+    body = sized_body(3000)
     c = router.client()
     raw = c.request(body=body, send=False)
     cut = len(raw) - len(body)
     c.send(raw[:cut])
-    for i in range(cut, len(raw), 4):
-        time.sleep(0.1)  # the client's pace: longer than the limit in all, shorter between two bytes
-        c.send(raw[i:i + 4])
+    for i in range(cut, len(raw), 400):
+        time.sleep(0.1)  # the client's pace: longer than the limit in all, shorter between two pieces
+        c.send(raw[i:i + 400])
     assert c.answer().status == 200
     c.send(raw[:-3])
+    check_error(c.answer(), 408, "client_timeout")
+    assert c.wait_closed() == b""
+
+
+@pytest.mark.parametrize("framing", ["sized", "chunked"])
+def test_body_that_trickles_has_an_end(start, framing):
+    """Never silent for CLIENT_BODY_TIMEOUT, and yet it ends."""
+    router = start.router({"m": [start.pod(script=ok)]}, client_body_timeout="%dms" % (300 * SLOW))
+    c = router.client()
+    c.send(b"POST /v1/x HTTP/1.1\r\nHost: a\r\n%s\r\n\r\n" % (
+        b"Content-Length: 100000" if framing == "sized" else b"Transfer-Encoding: chunked"))
+    begun = time.monotonic()
+    try:
+        while c.silent_for(0.05):  # the client's pace
+            c.send(b"x" if framing == "sized" else b"1\r\nx\r\n")
+            assert time.monotonic() - begun < DEADLINE, "still read"
+    except OSError:
+        pass  # cut while it sent
+    assert time.monotonic() - begun >= 0.3
     check_error(c.answer(), 408, "client_timeout")
     assert c.wait_closed() == b""
 
@@ -194,14 +214,15 @@ def test_idle_connections_are_closed_in_silence(start):
     router.wait_metric("kthena_router_downstream_connections", 0)
 
 
+def endless(q):
+    q.raw(b"HTTP/1.1 200 OK\r\nContent-Type: x/y\r\nContent-Length: 200000000\r\n\r\n")
+    for _ in range(2000):
+        q.raw(b"x" * 100000)
+    q.finish_raw(close=True)
+
+
 def test_client_that_does_not_read_is_cut(start):
-    def flood(q):
-        q.raw(b"HTTP/1.1 200 OK\r\nContent-Type: x/y\r\nContent-Length: 200000000\r\n\r\n")
-        for _ in range(2000):
-            q.raw(b"x" * 100000)
-        q.finish_raw(close=True)
-    pod = start.pod(script=flood)
-    router = start.router({"m": [pod]}, client_write_timeout="300ms")
+    router = start.router({"m": [start.pod(script=endless)]}, client_write_timeout="300ms")
     c = router.client(rcvbuf=8192)
     c.chat()
     c.head()
@@ -226,6 +247,21 @@ def test_slow_steady_reader_is_not_cut(start):
         assert piece, "cut after %d bytes" % total
         total += len(piece)
     assert r.status == 200
+
+
+def test_reader_that_takes_hardly_anything_is_cut(start):
+    """The kernel says every 2 s that it took 1 KiB: that is some progress, and yet it ends."""
+    router = start.router({"m": [start.pod(script=endless)]}, client_write_timeout="4s")
+    c = router.client(rcvbuf=2304)
+    c.chat()
+    c.head()
+    begun = time.monotonic()
+    while not router.stdout.find(c.id):
+        c.sock.recv(30)
+        time.sleep(0.05)  # the reader's pace
+        assert time.monotonic() - begun < 3 * DEADLINE, "still served"
+    assert router.access(c.id)["error"]["type"] == "client_stalled"
+    router.wait_idle()
 
 
 # ---- connections ----
