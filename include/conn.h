@@ -34,6 +34,7 @@ struct conn {
     bool writing;    /* waits for the socket to take bytes */
     bool broken;     /* a write failed: the other side is gone */
     bool connecting; /* or in the handshake: the events go there */
+    enum loop_side side;
     struct loop *loop;
     const struct conn_ops *ops;
     struct conn_tls *tls;    /* NULL = plain */
@@ -45,7 +46,8 @@ struct conn {
 };
 
 /* Takes over the non-blocking fd. max_pending_bytes bounds what conn_writev may keep. */
-void conn_open(struct conn *c, struct loop *l, int fd, const struct conn_ops *ops, size_t max_pending_bytes);
+void conn_open(struct conn *c, struct loop *l, enum loop_side side, int fd, const struct conn_ops *ops,
+               size_t max_pending_bytes);
 /* The connection speaks TLS; takes over the session. Before anything was read or written. ops->connected
  * tells when the handshake has ended. */
 void conn_secure(struct conn *c, struct tls *session);

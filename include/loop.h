@@ -1,6 +1,6 @@
 /* loop: the one event loop: events, coarse timers, work put off to the end of a turn, and one time stamp for
- * each turn. A turn is: wait, run the callbacks of what became ready, run the deferred tasks, free what was
- * buried, end-of-turn hook. */
+ * each turn. A turn is: wait, run the callbacks of what became ready (pods before clients), run the deferred
+ * tasks, free what was buried, end-of-turn hook. */
 #ifndef LOOP_H
 #define LOOP_H
 
@@ -23,6 +23,9 @@ struct loop_grave {
     void (*free)(struct loop_grave *g);
 };
 
+/* Whom a connection leads to: in each turn the pods' are looked at first. */
+enum loop_side { LOOP_UPSTREAM, LOOP_DOWNSTREAM, LOOP_SIDES };
+
 /* A descriptor that is looked at with every request or chunk. libevent has everything else: its bookkeeping
  * for each event costs 400 instructions and 250 bytes of memory. Lives in its owner, which is to be buried.
  */
@@ -34,10 +37,16 @@ struct loop_watch {
 
 #define LOOP_READ_BYTES (64 * 1024)
 
+/* All connections of one side. */
+struct loop_set {
+    int fd; /* an epoll set, itself an event of libevent's */
+    struct event *event;
+    bool ready; /* at least one of them is, in this turn */
+};
+
 struct loop {
     struct event_base *base;
-    int watches_fd; /* epoll set of all loop_watch, itself an event of libevent's */
-    struct event *watches;
+    struct loop_set sets[LOOP_SIDES];
     struct wheel wheel;
     struct event *tick;
     bool ticking;
@@ -64,7 +73,8 @@ static inline int64_t loop_now_us(struct loop *l)
 
 /* Changes what is waited for at the descriptor, from the events `before` to `now`: EPOLLIN, EPOLLOUT,
  * EPOLLET; 0 = nothing. Closing the descriptor ends it too. */
-void loop_watch(struct loop *l, int fd, struct loop_watch *w, uint32_t before, uint32_t now);
+void loop_watch(struct loop *l, enum loop_side side, int fd, struct loop_watch *w, uint32_t before,
+                uint32_t now);
 
 void loop_task_init(struct loop_task *t, void (*run)(struct loop_task *t));
 void loop_defer(struct loop *l, struct loop_task *t);

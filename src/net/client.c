@@ -663,7 +663,7 @@ struct client *client_new(struct loop *l, int fd, const struct sockaddr *from, s
     char address[LISTEN_TEXT_MAX];
     int one = 1;
 
-    conn_open(&c->conn, l, fd, &conn_ops, SIZE_MAX);
+    conn_open(&c->conn, l, LOOP_DOWNSTREAM, fd, &conn_ops, SIZE_MAX);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     list_init(&c->link);
     c->rules = rules;

@@ -59,7 +59,7 @@ static void conn_want(struct conn *c, bool reading, bool watching, bool writing)
     c->watching = watching;
     c->writing = writing;
     if (conn_events(c) != before)
-        loop_watch(c->loop, c->fd, &c->watch, before, conn_events(c));
+        loop_watch(c->loop, c->side, c->fd, &c->watch, before, conn_events(c));
 }
 
 static void conn_want_write(struct conn *c, bool on)
@@ -67,13 +67,15 @@ static void conn_want_write(struct conn *c, bool on)
     conn_want(c, c->reading, c->watching, on);
 }
 
-void conn_open(struct conn *c, struct loop *l, int fd, const struct conn_ops *ops, size_t max_pending_bytes)
+void conn_open(struct conn *c, struct loop *l, enum loop_side side, int fd, const struct conn_ops *ops,
+               size_t max_pending_bytes)
 {
     memset(c, 0, sizeof *c);
     c->fd = fd;
     c->loop = l;
     c->ops = ops;
     c->watch.ready = conn_on_ready;
+    c->side = side;
     buf_init(&c->out, max_pending_bytes);
 }
 

@@ -12,6 +12,9 @@
 /* Ready descriptors that are handled in one turn. More would share the price of a turn among more of them,
  * but what was read at its beginning would have left the cache when it is sent on at its end. */
 #define LOOP_BATCH 64
+/* Answers go before new requests, up to so many batches of them: what has been begun is finished first. Else
+ * a thousand busy clients keep hundreds of requests between router and pods, all of them out of the cache. */
+#define LOOP_UPSTREAM_BATCHES 4
 
 static void loop_on_tick(evutil_socket_t fd, short what, void *arg)
 {
@@ -25,51 +28,82 @@ static void loop_on_tick(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-static void loop_on_watches(evutil_socket_t fd, short what, void *arg)
+static void loop_on_set(evutil_socket_t fd, short what, void *arg)
+{
+    struct loop_set *set = arg;
+
+    (void)fd, (void)what;
+    set->ready = true;
+}
+
+static int loop_handle_batch(const struct loop_set *set)
 {
     struct epoll_event ready[LOOP_BATCH];
-    const int n = epoll_wait(fd, ready, LOOP_BATCH, 0);
+    const int n = epoll_wait(set->fd, ready, LOOP_BATCH, 0);
 
-    (void)what, (void)arg;
     for (int i = 0; i < n; i++) {
         struct loop_watch *w = ready[i].data.ptr;
         const uint32_t events = ready[i].events;
 
         w->ready(w, (events & (EPOLLERR | EPOLLHUP)) != 0 ? EPOLLIN | EPOLLOUT : events);
     }
+    return n;
 }
 
-void loop_watch(struct loop *l, int fd, struct loop_watch *w, uint32_t before, uint32_t now)
+static void loop_handle(struct loop_set *set, unsigned batches)
+{
+    while (set->ready) {
+        batches--;
+        set->ready = loop_handle_batch(set) == LOOP_BATCH && batches > 0;
+    }
+}
+
+void loop_watch(struct loop *l, enum loop_side side, int fd, struct loop_watch *w, uint32_t before,
+                uint32_t now)
 {
     const int change = before == 0 ? EPOLL_CTL_ADD : now == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
     struct epoll_event e = {.events = now, .data.ptr = w};
 
     /* The owner's time limits end what cannot be watched. */
-    if (epoll_ctl(l->watches_fd, change, fd, &e) < 0)
+    if (epoll_ctl(l->sets[side].fd, change, fd, &e) < 0)
         log_error("cannot watch a connection", LOG_STR("error", strerror(errno)));
+}
+
+static bool loop_open_set(struct loop *l, struct loop_set *set)
+{
+    set->fd = epoll_create1(EPOLL_CLOEXEC);
+    if (set->fd < 0)
+        return false;
+    set->event = event_new(l->base, set->fd, EV_READ | EV_PERSIST, loop_on_set, set);
+    return set->event != NULL && event_add(set->event, NULL) == 0;
+}
+
+static void loop_close_set(struct loop_set *set)
+{
+    if (set->event != NULL)
+        event_free(set->event);
+    if (set->fd >= 0)
+        close(set->fd);
 }
 
 static bool loop_open(struct loop *l, const struct event_config *cfg)
 {
     l->base = event_base_new_with_config(cfg);
-    l->watches_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (l->base == NULL || l->watches_fd < 0)
+    if (l->base == NULL)
         return false;
     l->tick = event_new(l->base, -1, EV_PERSIST, loop_on_tick, l);
-    l->watches = event_new(l->base, l->watches_fd, EV_READ | EV_PERSIST, loop_on_watches, l);
-    return l->tick != NULL && l->watches != NULL && event_add(l->watches, NULL) == 0;
+    return l->tick != NULL && loop_open_set(l, &l->sets[LOOP_UPSTREAM]) &&
+           loop_open_set(l, &l->sets[LOOP_DOWNSTREAM]);
 }
 
 static void loop_close(struct loop *l)
 {
-    if (l->watches != NULL)
-        event_free(l->watches);
+    for (unsigned i = 0; i < LOOP_SIDES; i++)
+        loop_close_set(&l->sets[i]);
     if (l->tick != NULL)
         event_free(l->tick);
     if (l->base != NULL)
         event_base_free(l->base);
-    if (l->watches_fd >= 0)
-        close(l->watches_fd);
     mem_free(l);
 }
 
@@ -81,6 +115,7 @@ struct loop *loop_new(void)
 
     list_init(&l->tasks);
     list_init(&l->graves);
+    l->sets[LOOP_UPSTREAM].fd = l->sets[LOOP_DOWNSTREAM].fd = -1;
     /* Timers go by milliseconds: a precise one would cost a system call before every wait. */
     if (cfg != NULL)
         event_config_set_flag(cfg, EVENT_BASE_FLAG_NOLOCK);
@@ -134,6 +169,9 @@ void loop_run(struct loop *l)
     while (!l->stopped) {
         if (event_base_loop(l->base, EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY) < 0)
             break;
+
+        loop_handle(&l->sets[LOOP_UPSTREAM], LOOP_UPSTREAM_BATCHES);
+        loop_handle(&l->sets[LOOP_DOWNSTREAM], 1);
         loop_end_turn(l);
     }
 }

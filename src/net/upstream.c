@@ -398,7 +398,7 @@ static struct upstream_conn *upstream_connect(struct upstream *up, struct upstre
     list_init(&u->by_age);
     list_init(&u->link);
     wheel_timer_init(&u->timer, upstream_on_timer);
-    conn_open(&u->conn, up->loop, fd, &conn_ops, 0);
+    conn_open(&u->conn, up->loop, LOOP_UPSTREAM, fd, &conn_ops, 0);
     /* Every result, success and failure alike, is reported by the first writable event. */
     if (up->tls_name != NULL && rules->tls == NULL)
         u->connect_error = EPROTONOSUPPORT; /* never plain instead */

@@ -1,5 +1,6 @@
 """Who goes first, on which pod, and when: the queue's rules seen from outside."""
 
+import signal
 import threading
 import time
 
@@ -637,6 +638,23 @@ def test_log_lines(start):
     assert any(f.get("boosted") == "true" for f in dequeued) and any(f.get("boosted") == "false" for f in dequeued)
     words = " ".join(st.router.stderr.all("session boost"))
     assert "promoted" in words and "dequeued" in words and "queued" in words
+
+
+def test_what_pods_say_is_looked_at_before_what_clients_say(start):
+    """Both came while the router did not look, the client's request first: it is a follow-up from the beginning."""
+    pod = start.pod()
+    router = start.router({"m": [pod]})
+    first, follow_up = router.start_chat(session="s"), router.client()
+    held = pod.next()
+    router.get("/healthz")  # the second connection is taken up as well
+    router.signal(signal.SIGSTOP)
+    follow_up.chat(session="s")
+    held.reply()
+    router.signal(signal.SIGCONT)
+    line = router.stderr.wait_for_line("session boost: queued .*req=%s " % follow_up.id)
+    assert fields_of(line)["boosted"] == "true"
+    pod.next().reply()
+    assert first.answer().status == follow_up.answer().status == 200
 
 
 def test_log_values_are_escaped(start):
