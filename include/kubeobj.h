@@ -30,7 +30,7 @@ struct kubeobj_endpoint {
     char *uid;
 };
 
-/* A tree, freed by the caller with kubeobj_free, or NULL: not JSON. */
+/* A tree, freed by the caller with kubeobj_free, or NULL: not JSON, or more than one value. */
 struct cJSON *kubeobj_parse(struct slice text);
 void kubeobj_free(struct cJSON *o);
 

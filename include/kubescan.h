@@ -1,5 +1,5 @@
-/* kubescan: cuts the bytes of a Kubernetes API answer into objects as they come: the items of a list, or the
- * events of a watch. It knows brackets and strings only; whether an object is JSON is for who parses it. */
+/* kubescan: cuts the bytes of a Kubernetes API answer into objects as they come: the items of a list, by
+ * their brackets, or the events of a watch, each a line. Whether an object is JSON is for who parses it. */
 #ifndef KUBESCAN_H
 #define KUBESCAN_H
 
@@ -13,7 +13,7 @@ enum kubescan_mode { KUBESCAN_LIST, KUBESCAN_WATCH };
 
 enum kubescan_step {
     KUBESCAN_MORE,   /* the input is used up */
-    KUBESCAN_OBJECT, /* `object` holds one */
+    KUBESCAN_OBJECT, /* `object` holds one; an event with its line end */
     KUBESCAN_DONE,   /* a list is complete: `outer` holds what is around its items */
     KUBESCAN_BAD     /* `error` says why; nothing more can be read */
 };

@@ -13,7 +13,9 @@
 #define KUBEWATCH_RELIST_US    (30 * 60 * US_PER_S) /* a list at least this often, in case an event was lost */
 #define KUBEWATCH_RETRY_US     (500 * US_PER_MS)    /* after the first failure; doubles up to */
 #define KUBEWATCH_RETRY_MAX_US (30 * US_PER_S)
-#define KUBEWATCH_STEADY_US    (5 * US_PER_S) /* a watch that lasted this long was a good one */
+#define KUBEWATCH_LINE_US                                                                                    \
+    (5 * US_PER_S) /* silence in the middle of an event; then it is not coming any more */
+#define KUBEWATCH_STEADY_US (5 * US_PER_S) /* a watch that lasted this long was a good one */
 
 struct kubewatch;
 

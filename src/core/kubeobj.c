@@ -9,9 +9,28 @@
 #include "authority.h"
 #include "mem.h"
 
+/* cJSON takes any byte in a string. */
+static bool has_control(struct slice text)
+{
+    for (size_t i = 0; i < text.n; i++) {
+        if ((unsigned char)text.p[i] < ' ' && text.p[i] != '\n' && text.p[i] != '\r' && text.p[i] != '\t')
+            return true;
+    }
+    return false;
+}
+
 struct cJSON *kubeobj_parse(struct slice text)
 {
-    return text.n > 0 ? cJSON_ParseWithLength(text.p, text.n) : NULL;
+    const bool bad = text.n == 0 || has_control(text);
+    const char *end = NULL;
+    cJSON *o = bad ? NULL : cJSON_ParseWithLengthOpts(text.p, text.n, &end, false);
+
+    while (o != NULL && end < text.p + text.n && strchr(" \t\r\n", *end) != NULL)
+        end++;
+    if (o == NULL || end == text.p + text.n)
+        return o;
+    cJSON_Delete(o);
+    return NULL;
 }
 
 void kubeobj_free(struct cJSON *o)

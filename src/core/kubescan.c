@@ -1,5 +1,6 @@
-/* Objects are found by counting brackets outside of strings. Items are not kept: a list of any length costs
- * the memory of its largest item. */
+/* Items of a list are found by counting brackets outside of strings, events of a watch by the line ends
+ * behind them: an event that breaks off is noticed with its line, and hides no other. Items are not kept: a
+ * list of any length costs the memory of its largest item. */
 #include "kubescan.h"
 
 void kubescan_init(struct kubescan *s)
@@ -68,10 +69,19 @@ static size_t measure(struct kubescan *s, struct slice in, bool *end)
     return in.n;
 }
 
+/* How many bytes belong to the line that is being read. */
+static size_t measure_line(struct slice in, bool *end)
+{
+    const char *at = memchr(in.p, '\n', in.n);
+
+    *end = at != NULL;
+    return at != NULL ? (size_t)(at - in.p) + 1 : in.n;
+}
+
 static enum kubescan_step read_object(struct kubescan *s, struct slice *in)
 {
     bool end;
-    const size_t n = measure(s, *in, &end);
+    const size_t n = s->mode == KUBESCAN_WATCH ? measure_line(*in, &end) : measure(s, *in, &end);
 
     if (!buf_append(&s->object, in->p, n))
         return bad(s, "an object is larger than 4 MiB");
@@ -80,7 +90,7 @@ static enum kubescan_step read_object(struct kubescan *s, struct slice *in)
     if (!end)
         return KUBESCAN_MORE;
     s->inside = false;
-    s->depth = s->mode == KUBESCAN_LIST ? 2 : 0;
+    s->depth = 2; /* of a list */
     s->delivered = true;
     return KUBESCAN_OBJECT;
 }

@@ -14,7 +14,7 @@ struct kubewatch {
     struct kubeapi *api;
     struct curlev_job job;
     struct kubeapi_work work;
-    struct wheel_timer timer; /* until the next request */
+    struct wheel_timer timer; /* until the next request; during a watch: until an event must have ended */
     struct list peers;        /* all watches */
     char *path, *selector, *resource;
     const struct kubewatch_ops *ops;
@@ -223,11 +223,6 @@ static void kubewatch_go_on(struct kubewatch *w)
     kubewatch_request(w);
 }
 
-static void kubewatch_on_timer(struct wheel_timer *t)
-{
-    kubewatch_go_on(CONTAINER_OF(t, struct kubewatch, timer));
-}
-
 /* ---- reading ---- */
 
 static void kubewatch_note(struct kubewatch *w, const char *trouble)
@@ -248,6 +243,7 @@ static void kubewatch_take_error(struct kubewatch *w, const struct cJSON *status
     mem_free(text);
 }
 
+/* Half an event may look like a whole one of another kind. */
 static void kubewatch_take_event(struct kubewatch *w, const struct cJSON *event)
 {
     const struct cJSON *object;
@@ -259,11 +255,15 @@ static void kubewatch_take_event(struct kubewatch *w, const struct cJSON *event)
         kubewatch_take_error(w, object);
         return;
     }
-    if (whole && (kind == KUBEOBJ_ADDED || kind == KUBEOBJ_MODIFIED))
-        w->ops->put(object, w->arg);
-    else if (whole && kind == KUBEOBJ_DELETED)
+    if (kind == KUBEOBJ_UNKNOWN || (kind != KUBEOBJ_BOOKMARK && !whole)) {
+        kubewatch_note(w, "a line of the watch is no event");
+        return;
+    }
+    if (kind == KUBEOBJ_DELETED)
         w->ops->deleted(object, w->arg);
-    if (kind != KUBEOBJ_UNKNOWN && meta.version.n > 0)
+    else if (kind != KUBEOBJ_BOOKMARK)
+        w->ops->put(object, w->arg);
+    if (meta.version.n > 0)
         kubewatch_set_text(&w->version, meta.version);
     w->failures = w->expiries = 0;
 }
@@ -273,7 +273,8 @@ static void kubewatch_take_object(struct kubewatch *w)
     struct cJSON *o = kubeobj_parse(buf_slice(&w->scan.object));
 
     if (o == NULL)
-        kubewatch_note(w, "an object of the answer is not JSON");
+        kubewatch_note(w, w->watching ? "a line of the watch is not JSON"
+                                      : "an object of the answer is not JSON");
     else if (w->watching)
         kubewatch_take_event(w, o);
     else
@@ -291,6 +292,23 @@ static void kubewatch_resume(struct kubewatch *w)
     curl_easy_pause(w->job.easy, CURLPAUSE_CONT); /* may deliver bytes at once */
 }
 
+/* What comes after an event that breaks off would not be seen before its line ends: the rest of an event
+ * comes soon, or never. */
+static void kubewatch_mind_silence(struct kubewatch *w)
+{
+    if (w->watching && w->in.len == 0 && !w->ended && !kubescan_at_rest(&w->scan))
+        kubewatch_wait(w, KUBEWATCH_LINE_US);
+    else
+        loop_timer_cancel(kubeapi_loop(w->api), &w->timer);
+}
+
+/* An answer that is of no use any more. */
+static void kubewatch_break_off(struct kubewatch *w)
+{
+    curlev_stop(kubeapi_curl(w->api), &w->job);
+    kubewatch_end_request(w);
+}
+
 static bool kubewatch_work(struct kubeapi_work *work)
 {
     struct kubewatch *w = CONTAINER_OF(work, struct kubewatch, work);
@@ -304,11 +322,11 @@ static bool kubewatch_work(struct kubeapi_work *work)
     else if (step == KUBESCAN_BAD)
         kubewatch_note(w, w->scan.error);
     if (w->trouble != NULL) {
-        curlev_stop(kubeapi_curl(w->api), &w->job);
-        kubewatch_end_request(w);
+        kubewatch_break_off(w);
         return false;
     }
     kubewatch_resume(w);
+    kubewatch_mind_silence(w);
     if (w->in.len == 0 && w->ended)
         kubewatch_end_request(w);
     else
@@ -480,6 +498,7 @@ static void kubewatch_end_watch(struct kubewatch *w)
 static void kubewatch_end_request(struct kubewatch *w)
 {
     kubeapi_work_cancel(&w->work);
+    loop_timer_cancel(kubeapi_loop(w->api), &w->timer);
     buf_clear(&w->in);
     if (w->expired || w->status == 410)
         kubewatch_expire(w);
@@ -491,6 +510,19 @@ static void kubewatch_end_request(struct kubewatch *w)
         kubewatch_end_watch(w);
     else
         kubewatch_fail_request(w);
+}
+
+/* Time for the next request, or an event that stands half there. */
+static void kubewatch_on_timer(struct wheel_timer *t)
+{
+    struct kubewatch *w = CONTAINER_OF(t, struct kubewatch, timer);
+
+    if (!w->job.running) {
+        kubewatch_go_on(w);
+        return;
+    }
+    kubewatch_note(w, "half an event, and then silence");
+    kubewatch_break_off(w);
 }
 
 /* ---- life ---- */

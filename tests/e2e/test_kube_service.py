@@ -1,6 +1,7 @@
 """`service = ...`: EndpointSlices by list and watch, and every way in which that goes wrong. The rows DS1 to DS10 of
 what operators of other routers report are here; lists and watches of any kind of object run through the same client."""
 
+import json
 import os
 import subprocess
 
@@ -273,6 +274,73 @@ def test_garbage(world, garbage):
     assert r.stderr.wait_for_line("Kubernetes API fails; nothing is known yet")
 
 
+EVENT = (b'{"type":"MODIFIED","object":{"metadata":{"name":"a","namespace":"default","uid":"u","resourceVersion":"9"},'
+         b'"endpoints":[{"addresses":["127.0.0.9"],"note":"}]"}]}}')
+
+
+def watch_breaks(w, data, address):
+    """The bytes stand in the watch; then the pods change, and the router must come to know it."""
+    wait_until(lambda: w.api.watching() == 1, "a watch")
+    lists = len(w.api.asked("list"))
+    w.api.raw_in_watches(data)
+    w.put(endpoint(address), name="a")
+    w.wait_pods(address + ":8000")
+    assert len(w.api.asked("list")) == lists + 1
+    w.up(1)
+
+
+@pytest.mark.parametrize("at", range(1, len(EVENT), 19))
+def test_event_that_breaks_off(world, at):
+    """An event that ends with its line, or runs into the next one, wherever it breaks off: said, and listed anew at once."""
+    w = world()
+    w.put(endpoint("127.0.0.1"), name="a")
+    w.run()
+    watch_breaks(w, EVENT[:at] + b"\n", "127.0.0.2")
+    watch_breaks(w, EVENT[:at], "127.0.0.3")
+    watch_breaks(w, EVENT[:at] + b"\0\xff{]" + EVENT[at:] + b"\n", "127.0.0.4")
+    why = w.router.stderr.all("Kubernetes API fails; what was last known stays in use")
+    assert len(why) == 3 and all(" of the watch " in x for x in why)
+
+
+@pytest.mark.parametrize("data", [b"{}\n", b"{}{}\n", b"\xff\n", b'{"type":"ADDED"}\n', b'{"type":"MODIFIED","object":{"metadata":{}}}\n',
+                                  b'{"type":"SOMETHING","object":{"metadata":{"uid":"u","name":"n"}}}\n'])
+def test_line_that_is_no_event(world, data):
+    w = world()
+    w.put(endpoint("127.0.0.1"), name="a")
+    w.run()
+    watch_breaks(w, data, "127.0.0.2")
+    assert len(w.router.stderr.all("Kubernetes API fails; what was last known stays in use")) == 1
+
+
+def test_half_event_then_silence(world):
+    """What stands half there for 5 s is not coming any more, and the watch is of no use, long before it would have ended."""
+    w = world(router_kubernetes_watch_timeout="60s")
+    w.put(endpoint("127.0.0.1"), name="a")
+    w.api.bookmark_every = 60
+    w.run()
+    wait_until(lambda: w.api.watching() == 1, "a watch")
+    w.api.raw_in_watches(EVENT[:70])
+    assert "half an event, and then silence" in w.router.stderr.wait_for_line("Kubernetes API fails; what was last known", timeout=10)
+    w.put(endpoint("127.0.0.2"), name="a")
+    w.wait_pods("127.0.0.2:8000")
+    w.up(1)
+
+
+def test_slow_event_is_whole(world):
+    """An event that comes in pieces is an event."""
+    w = world()
+    w.put(endpoint("127.0.0.1"), name="a")
+    w.run()
+    wait_until(lambda: w.api.watching() == 1, "a watch")
+    event = json.dumps({"type": "MODIFIED", "object": dict(w.api.objects["endpointslices"]["default", "a"], endpoints=[endpoint("127.0.0.2")])})
+    for i in range(0, len(event), 100):
+        w.api.raw_in_watches(event[i:i + 100].encode())
+        wait_until(lambda: not any(x.queue for x in w.api.watches), "the piece to be sent")
+    w.api.raw_in_watches(b"\r\n")
+    w.wait_pods("127.0.0.2:8000")
+    assert len(w.api.asked("list")) == 1
+
+
 def test_odd_objects(world):
     """Objects that make no sense are passed over, the others count."""
     w = world()
@@ -282,8 +350,6 @@ def test_odd_objects(world):
     w.put(endpoint("127.0.0.1"), name="a")
     w.run()
     assert w.pods() == ["127.0.0.1:8000"]
-    wait_until(lambda: w.api.watching() == 1, "a watch")
-    w.api.raw_in_watches(b'{"type":"SOMETHING","object":{"metadata":{"uid":"u","name":"n"}}}\n{"type":"ADDED"}\n{}\n')
     w.put(endpoint("127.0.0.2"), name="a")
     w.wait_pods("127.0.0.2:8000")
     assert len(w.api.asked("list")) == 1

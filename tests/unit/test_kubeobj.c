@@ -6,6 +6,20 @@
 #include "mem.h"
 #include "test.h"
 
+static void test_parse(void **state)
+{
+    const struct slice bad[] = {
+        SLICE(""),      SLICE("{}{}"),          SLICE("{} x"), SLICE("{\"a\""), SLICE("{\"a\":\"\x1b\"}"),
+        SLICE("{},\n"), SLICE("{\"a\":\"\0\"}")};
+    struct cJSON *o = kubeobj_parse(SLICE("{\"a\":\n\t[]}\r\n"));
+
+    (void)state;
+    assert_non_null(o);
+    kubeobj_free(o);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert_null(kubeobj_parse(bad[i]));
+}
+
 static void test_meta(void **state)
 {
     struct cJSON *o = kubeobj_parse(SLICE(
@@ -139,11 +153,14 @@ static void test_sorting(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_meta),   cmocka_unit_test(test_meta_of_other_shapes),
-        cmocka_unit_test(test_event),  cmocka_unit_test(test_list_and_status),
-        cmocka_unit_test(test_values), cmocka_unit_test(test_authority),
-        cmocka_unit_test(test_sorting)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_parse),
+                                       cmocka_unit_test(test_meta),
+                                       cmocka_unit_test(test_meta_of_other_shapes),
+                                       cmocka_unit_test(test_event),
+                                       cmocka_unit_test(test_list_and_status),
+                                       cmocka_unit_test(test_values),
+                                       cmocka_unit_test(test_authority),
+                                       cmocka_unit_test(test_sorting)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

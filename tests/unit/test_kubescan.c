@@ -80,10 +80,18 @@ static void test_watch(void **state)
 {
     (void)state;
     expect(KUBESCAN_WATCH, "{\"type\":\"ADDED\",\"object\":{}}\n{\"type\":\"B\"}\n\n", KUBESCAN_MORE,
-           "{\"type\":\"ADDED\",\"object\":{}}|{\"type\":\"B\"}|", "");
-    expect(KUBESCAN_WATCH, "{}{}\n", KUBESCAN_MORE, "{}|{}|", "");
-    expect(KUBESCAN_WATCH, "{}\n,", KUBESCAN_BAD, "{}|", NULL);
+           "{\"type\":\"ADDED\",\"object\":{}}\n|{\"type\":\"B\"}\n|", "");
+    expect(KUBESCAN_WATCH, "{}\n,", KUBESCAN_BAD, "{}\n|", NULL);
     expect(KUBESCAN_WATCH, "x", KUBESCAN_BAD, "", NULL);
+}
+
+/* Lines stay lines, whatever is in them: what is broken hides nothing behind it. */
+static void test_broken_lines(void **state)
+{
+    (void)state;
+    expect(KUBESCAN_WATCH, "{}{}\n", KUBESCAN_MORE, "{}{}\n|", "");
+    expect(KUBESCAN_WATCH, "{\"a\":[\n{}\n", KUBESCAN_MORE, "{\"a\":[\n|{}\n|", "");
+    expect(KUBESCAN_WATCH, "{\"a\n \r\n{}\r\n", KUBESCAN_MORE, "{\"a\n|{}\r\n|", "");
 }
 
 static void test_rest(void **state)
@@ -125,9 +133,9 @@ static void test_limits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_list), cmocka_unit_test(test_list_that_is_none),
-                                       cmocka_unit_test(test_watch), cmocka_unit_test(test_rest),
-                                       cmocka_unit_test(test_limits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_list),  cmocka_unit_test(test_list_that_is_none),
+                                       cmocka_unit_test(test_watch), cmocka_unit_test(test_broken_lines),
+                                       cmocka_unit_test(test_rest),  cmocka_unit_test(test_limits)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
