@@ -15,7 +15,8 @@ struct model_target {
     struct prefix_store *prefix; /* prompts it served; NULL where the policy asks for none */
     struct boostq_lane lane;
     size_t index;           /* in model.targets */
-    bool usable;            /* not leaving, and not set aside unless all are; kept by model_refresh */
+    bool lists;             /* the pod says that it has the model, an adapter */
+    bool usable;            /* see model_refresh, which keeps it */
     uint64_t last_admitted; /* turn number of this model's last admission on the pod, 0 = none: models take
                                turns */
 };
@@ -26,6 +27,7 @@ struct model {
     struct model_target **targets;
     size_t n_targets, cap_targets;
     size_t n_usable;
+    bool adapter;              /* pods may have it or not */
     size_t next_tie;           /* ties of the choice are taken in turn */
     struct policy policy;      /* how to choose among pods */
     bool wants_prefix;         /* of prompts, for the policy */
@@ -54,7 +56,8 @@ enum pod_room model_gate(const struct model *m, int64_t now_us);
 void model_set_pods(struct model *m, struct pod *const *pods, size_t n, int64_t now_us);
 /* Works out anew which targets are usable (a pod was set aside, came back, or leaves) and opens or closes
  * their lanes. Never are all of a model's pods aside: when every pod that is not leaving is set aside, all of
- * them stay usable. Returns true when something changed. */
+ * them stay usable. Of an adapter only the pods that list it are usable while one of those is in place.
+ * Returns true when something changed. */
 bool model_refresh(struct model *m, int64_t now_us);
 /* A turn of a session completed: learns from it how long to wait for a warm pod. */
 void model_learn(struct model *m, const struct worth_turn *turn);
@@ -62,6 +65,11 @@ void model_learn(struct model *m, const struct worth_turn *turn);
 void model_inherit(struct model *m, const struct model *ended);
 /* Some pod is neither leaving nor set aside. */
 bool model_in_place(const struct model *m, int64_t now_us);
+/* And it lists the model, which is an adapter. */
+bool model_is_listed(const struct model *m, int64_t now_us);
+/* Whether the pod lists the model. Does nothing when the pod is none of its targets; heeded from the next
+ * model_refresh on. */
+void model_set_listed(struct model *m, uint64_t pod_id, bool lists);
 /* Changes how pods are chosen; what is known of prompts stays while prefixes are asked for. */
 void model_set_policy(struct model *m, const struct policy *p);
 /* The pod has taken the prompt in. */

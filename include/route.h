@@ -6,7 +6,8 @@
  * Rules (README "Routes"): a name is looked up among the models first and, if it is none, among the adapters.
  * Of the routes of that name the oldest comes first; in it the first rule that matches. Its targets take
  * turns by weight (smooth weighted round robin: in any row of requests as long as the weights' sum each has
- * had its share), but for those without pods in place. */
+ * had its share), but for those without pods in place, and, for an adapter that the pods of one list, those
+ * whose pods do not. */
 #ifndef ROUTE_H
 #define ROUTE_H
 
@@ -137,6 +138,7 @@ struct route_query {
     struct slice session; /* empty: none; of a route with sources the one found there, set by route_decide */
     void *const *avoid;   /* the `to` of targets that are left out while there are others */
     size_t n_avoid;
+    bool only_listed; /* set by route_decide: targets whose pods do not list the adapter are left out */
 };
 
 void route_table_init(struct route_table *t);

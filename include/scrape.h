@@ -11,10 +11,11 @@
 #define SCRAPE_PAGE_MAX (16 * 1024 * 1024)
 /* Reads started in one tick of the timers (20 ms), so that thousands of pods make no long turn of the loop;
  * and the number of pods from which on first reads are spread over the interval. */
-#define SCRAPE_STARTS_MAX 32
-#define SCRAPE_FEW        64
-#define SCRAPE_MODELS_US  (10 * US_PER_S) /* between two reads of a pod's models */
-#define SCRAPE_MODELS_MAX (1024 * 1024)   /* bytes of such a list */
+#define SCRAPE_STARTS_MAX   32
+#define SCRAPE_FEW          64
+#define SCRAPE_MODELS_EVERY 10            /* reads of a pod's metrics between two of its models */
+#define SCRAPE_MODELS_KEEP  3             /* reads of its models that may fail in a row: then it has none */
+#define SCRAPE_MODELS_MAX   (1024 * 1024) /* bytes of such a list */
 
 /* Shared by all; kept by scrape. */
 struct scrape_pace {
@@ -42,7 +43,8 @@ struct scrape_ops {
     void (*failed)(struct pod *pod, const char *why, bool first, void *arg);
     /* Numbers come again after a failure. */
     void (*recovered)(struct pod *pod, void *arg);
-    /* What /v1/models answered; empty when the read failed. Valid during the call. */
+    /* What /v1/models answered; empty when reads have failed for so long that it is not known any more. Valid
+     * during the call. */
     void (*models)(struct pod *pod, struct slice list, void *arg);
 };
 

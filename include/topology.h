@@ -66,7 +66,7 @@ struct topology_pod {
     struct pod *pod;
     struct scrape *scrape;
     enum promtext_engine engine;
-    struct buf served; /* names of the models it lists, each ended by a line end; MODELS_FROM_PODS */
+    struct buf served; /* names of the models it lists, each ended by a line end; where they are read */
     unsigned users;    /* servers that have it in their set */
 };
 

@@ -11,7 +11,8 @@
 #define DUMP_MAX_ITEMS 10000
 
 /* Session ids and names are client input: invalid UTF-8 must not make invalid JSON. */
-static void dump_text(cJSON *o, const char *key, struct slice text)
+/* A JSON string, freed by the caller. */
+static char *dump_quote(struct slice text)
 {
     struct buf quoted;
     char *raw;
@@ -19,9 +20,16 @@ static void dump_text(cJSON *o, const char *key, struct slice text)
     buf_init(&quoted, 16 * text.n + 64);
     log_append_json(&quoted, text);
     raw = mem_dup_slice(buf_slice(&quoted));
+    buf_free(&quoted);
+    return raw;
+}
+
+static void dump_text(cJSON *o, const char *key, struct slice text)
+{
+    char *raw = dump_quote(text);
+
     cJSON_AddRawToObject(o, key, raw);
     mem_free(raw);
-    buf_free(&quoted);
 }
 
 static void dump_number(cJSON *o, const char *key, double v)
@@ -181,6 +189,19 @@ static void dump_pod_metrics(cJSON *item, const struct pod *p, int64_t now_us)
     dump_number(m, "ageMs", seen ? dump_ms(now_us - n->at_us) : (double)NAN);
 }
 
+/* As the pod listed them last; none where nobody asks. */
+static void dump_served(cJSON *item, struct slice names)
+{
+    cJSON *models = cJSON_AddArrayToObject(item, "models");
+
+    while (names.n > 0) {
+        char *raw = dump_quote(slice_cut(&names, '\n'));
+
+        cJSON_AddItemToArray(models, cJSON_CreateRaw(raw));
+        mem_free(raw);
+    }
+}
+
 static void dump_pods(struct server *s, cJSON *list)
 {
     static const char *const engines[] = {"none", "vLLM", "SGLang"};
@@ -202,6 +223,7 @@ static void dump_pods(struct server *s, cJSON *list)
         cJSON_AddNumberToObject(item, "connectFailures", p->connect_failures);
         cJSON_AddNumberToObject(item, "graceWindows", (double)p->held_n);
         cJSON_AddNumberToObject(item, "idleConnections", (double)p->upstream->n_idle);
+        dump_served(item, buf_slice(&t->served));
         dump_pod_metrics(item, p, now_us);
         cJSON_AddItemToArray(list, item);
     }

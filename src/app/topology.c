@@ -53,14 +53,41 @@ static struct topology_pod *topology_find_pod(const struct topology *t, const ch
     return node != NULL ? CONTAINER_OF(node, struct topology_pod, by_name) : NULL;
 }
 
+static bool topology_pod_lists(const struct topology_pod *p, struct slice name)
+{
+    struct slice rest = buf_slice(&p->served);
+
+    while (rest.n > 0) {
+        if (slice_eq(slice_cut(&rest, '\n'), name))
+            return true;
+    }
+    return false;
+}
+
+static void topology_note_adapter(const struct topology_route *r, const struct topology_pod *p)
+{
+    if (r->model->adapter)
+        model_set_listed(r->model, p->pod->id, topology_pod_lists(p, slice_of(r->model_name)));
+}
+
+/* Requests for adapters go to the pods that list them. */
 static void topology_on_models(struct pod *pod, struct slice list, void *arg)
 {
-    struct topology_pod *p = topology_find_pod(arg, pod->name);
+    struct topology *t = arg;
+    struct topology_pod *p = topology_find_pod(t, pod->name);
+    struct buf before;
 
     if (p == NULL)
         return;
-    buf_clear(&p->served);
+    before = p->served;
+    buf_init(&p->served, TOPOLOGY_SERVED_MAX);
     openai_model_names(list, &p->served);
+    if (!slice_eq(buf_slice(&before), buf_slice(&p->served))) {
+        for (size_t i = 0; i < t->n_routes; i++)
+            topology_note_adapter(t->routes[i], p);
+        sched_refresh(t->sched);
+    }
+    buf_free(&before);
 }
 
 static struct topology_pod *topology_add_pod(struct topology *t, const struct discover_endpoint *e)
@@ -229,6 +256,9 @@ static void topology_route_pods(struct topology *t, struct topology_route *r)
         pods[i] = s->pods[i]->pod;
     model_set_pods(r->model, pods, s->n_pods, loop_now_us(t->loop));
     mem_free(pods);
+    for (size_t i = 0; i < s->n_pods && r->model->adapter; i++)
+        topology_note_adapter(r, s->pods[i]);
+    (void)model_refresh(r->model, loop_now_us(t->loop));
 }
 
 struct topology_other {
@@ -598,6 +628,7 @@ static void topology_set_way(struct topology_route *r, const struct topology_way
     r->timeout_us = server->timeout_us > 0 ? server->timeout_us : w->c->upstream_header_timeout_us;
     model_set_pins(r->model, w->route->sticky_ttl_us, w->rules->max_sessions);
     model_set_policy(r->model, &w->route->policy);
+    r->model->adapter = w->adapter;
     r->says_sticky = w->route->n_sources > 0 || w->route->sticky != ROUTE_STICKY_UNSET;
     topology_route_pods(w->t, r);
 }
@@ -889,10 +920,14 @@ void topology_init(struct topology *t, struct loop *l, struct curlev *c, struct 
 void topology_apply(struct topology *t, const struct config *c)
 {
     struct boostq_rules rules;
+    bool adapters = false;
 
     topology_rules(c, &rules, &t->sched->admit.rules);
-    t->scrape_rules = (struct scrape_rules){c->metrics_scrape_interval_us, c->metrics_scrape_timeout_us,
-                                            c->upstream_tls_ca, &t->scrape_pace, c->models_from_pods};
+    for (size_t i = 0; i < c->n_routes; i++)
+        adapters = adapters || c->routes[i].n_adapters > 0;
+    t->scrape_rules =
+        (struct scrape_rules){c->metrics_scrape_interval_us, c->metrics_scrape_timeout_us, c->upstream_tls_ca,
+                              &t->scrape_pace, c->models_from_pods || adapters};
     for (size_t i = 0; i < t->n_servers; i++)
         t->servers[i]->kept = false;
     for (size_t i = 0; i < t->n_routes; i++)

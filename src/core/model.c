@@ -142,13 +142,35 @@ void model_set_pods(struct model *m, struct pod *const *pods, size_t n, int64_t 
     model_refresh(m, now_us);
 }
 
+static bool is_in_place(const struct model_target *t, int64_t now_us)
+{
+    return !t->pod->leaving && !pod_is_aside(t->pod, now_us);
+}
+
 bool model_in_place(const struct model *m, int64_t now_us)
 {
     for (size_t i = 0; i < m->n_targets; i++) {
-        if (!m->targets[i]->pod->leaving && !pod_is_aside(m->targets[i]->pod, now_us))
+        if (is_in_place(m->targets[i], now_us))
             return true;
     }
     return false;
+}
+
+bool model_is_listed(const struct model *m, int64_t now_us)
+{
+    for (size_t i = 0; i < m->n_targets && m->adapter; i++) {
+        if (m->targets[i]->lists && is_in_place(m->targets[i], now_us))
+            return true;
+    }
+    return false;
+}
+
+void model_set_listed(struct model *m, uint64_t pod_id, bool lists)
+{
+    struct model_target *t = model_target_of(m, pod_id);
+
+    if (t != NULL)
+        t->lists = lists;
 }
 
 static bool set_usable(struct model *m, struct model_target *t, bool usable)
@@ -165,12 +187,13 @@ static bool set_usable(struct model *m, struct model_target *t, bool usable)
 
 bool model_refresh(struct model *m, int64_t now_us)
 {
-    bool heed_aside = model_in_place(m, now_us), changed = false;
+    bool heed_aside = model_in_place(m, now_us), heed_lists = model_is_listed(m, now_us), changed = false;
 
     m->n_usable = 0;
     for (size_t i = 0; i < m->n_targets; i++) {
         struct model_target *t = m->targets[i];
-        bool usable = !t->pod->leaving && !(heed_aside && pod_is_aside(t->pod, now_us));
+        bool usable =
+            !t->pod->leaving && !(heed_aside && pod_is_aside(t->pod, now_us)) && !(heed_lists && !t->lists);
 
         m->n_usable += usable;
         if (set_usable(m, t, usable))

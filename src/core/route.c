@@ -405,7 +405,16 @@ static bool may_go(const struct route_target *t, const struct route_query *q, in
         if (t->to == q->avoid[i])
             return false;
     }
-    return model_in_place(t->model, now_us);
+    return q->only_listed ? model_is_listed(t->model, now_us) : model_in_place(t->model, now_us);
+}
+
+static bool any_listed(const struct route_rule *r, const struct route_query *q, int64_t now_us)
+{
+    for (size_t i = 0; i < r->n_targets; i++) {
+        if (model_is_listed(r->targets[i].model, now_us) && may_go(&r->targets[i], q, now_us))
+            return true;
+    }
+    return false;
 }
 
 /* The one that served the session last, if any has. */
@@ -470,6 +479,7 @@ struct route_target *route_decide(struct route_name *n, struct route_query *q, i
         q->session = find_session(r->route, q);
     if (r->n_targets == 1)
         return &r->targets[0];
+    q->only_listed = n->adapter && any_listed(r, q, now_us);
     if (q->session.n > 0)
         t = find_known(r, q, now_us);
     if (t == NULL)

@@ -32,6 +32,7 @@ struct scrape {
     enum promtext_engine engine;
     struct wheel_timer timer;
     int64_t models_due_us;
+    unsigned models_failures; /* in a row */
     bool failing;
 };
 
@@ -227,11 +228,15 @@ static void scrape_on_models(struct scrape_read *r, CURLcode result)
     long status = 0;
 
     curl_easy_getinfo(r->job.easy, CURLINFO_RESPONSE_CODE, &status);
-    if (result != CURLE_OK || status != 200)
+    s->models_failures++;
+    if (result == CURLE_OK && status == 200)
+        s->models_failures = 0;
+    else
         buf_clear(&r->list);
-    s->models_due_us = loop_now_us(s->loop) + SCRAPE_MODELS_US;
+    s->models_due_us = loop_now_us(s->loop) + SCRAPE_MODELS_EVERY * s->rules->interval_us;
     loop_timer_set(s->loop, &s->timer, loop_now_us(s->loop));
-    s->ops->models(s->pod, buf_slice(&r->list), s->arg);
+    if (s->models_failures == 0 || s->models_failures >= SCRAPE_MODELS_KEEP)
+        s->ops->models(s->pod, buf_slice(&r->list), s->arg);
     scrape_drop_read(s);
 }
 

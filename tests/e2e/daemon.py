@@ -286,15 +286,19 @@ class Sim:
         self.port = int(re.findall(r"[:=](\d+)(?!\d)", line)[-1])
         self.authority = "127.0.0.1:%d" % self.port
 
-    def ask(self, method, path, body=None):
+    def call(self, method, path, body=None):
+        """Status and body of one request past the router."""
         c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE)
         try:
             c.request(method, path, body=json.dumps(body) if body is not None else None)
             r = c.getresponse()
-            data = r.read()
+            return r.status, r.read()
         finally:
             c.close()
-        assert r.status == 200, (r.status, data)
+
+    def ask(self, method, path, body=None):
+        status, data = self.call(method, path, body)
+        assert status == 200, (status, data)
         return json.loads(data)
 
     def config(self, **settings):

@@ -290,7 +290,7 @@ class Pod:
         self.requests = []  # all of them, in order of arrival
         self.connections = []
         self.errors = []
-        self.scrapes = 0
+        self.scrapes = self.model_reads = self.failing_model_reads = 0
         self.active = self.peak = 0
         self.close_reused = None  # function(connection) -> bool: called before each request of a connection is read
         self._held = collections.deque()
@@ -379,12 +379,17 @@ class Pod:
 
     def _scrape(self, conn, target):
         self.scrapes += 1
+        self.model_reads += target != "/metrics"
         if target == "/metrics" and self.metrics_script:
             self.metrics_script(conn)
             return
         if target == "/metrics":
             body, kind = self.metrics_text.encode(), "text/plain; version=0.0.4"
         else:
+            if self.failing_model_reads > 0:
+                self.failing_model_reads -= 1
+                conn.sock.sendall(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n")
+                return
             body = json.dumps({"object": "list", "data": [{"id": m, "object": "model"} for m in self.models]}).encode()
             kind = "application/json"
         conn.sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"

@@ -1,9 +1,12 @@
-"""How a pod is chosen, with simulated pods that behave as engines do: one policy alone, sums of scores, and pods
-with too many waiting."""
+"""How a pod is chosen, with simulated pods that behave as engines do: one policy alone, sums of scores, pods with too
+many waiting, and pods that have an adapter. The tests named e26 to e31 play the Go router's own end-to-end scenarios of
+these numbers, with its shares."""
 
 import collections
 import json
 import threading
+
+import pytest
 
 from pod import ok, vllm_metrics
 from waiting import wait_until
@@ -16,7 +19,7 @@ def route(pods, *lines):
         ", ".join(p.authority for p in pods), "\n".join(lines))
 
 
-def ask(router, n, threads=4, prompt=lambda i: "probe %d" % i, max_tokens=4):
+def ask(router, n, threads=4, prompt=lambda i: "probe %d" % i, max_tokens=4, model=MODEL):
     """n requests, a few at one time; how many each pod got."""
     ids, lock = [], threading.Lock()
     todo = list(range(n))
@@ -28,7 +31,7 @@ def ask(router, n, threads=4, prompt=lambda i: "probe %d" % i, max_tokens=4):
                 if not todo:
                     return
                 i = todo.pop()
-            r = c.chat(model=MODEL, messages=[{"role": "user", "content": prompt(i)}], max_tokens=max_tokens).answer()
+            r = c.chat(model=model, messages=[{"role": "user", "content": prompt(i)}], max_tokens=max_tokens).answer()
             assert r.status == 200, r
             with lock:
                 ids.append(c.id)
@@ -69,7 +72,7 @@ class Closer:
         self.client.close()
 
 
-def test_prefix_sends_one_prompt_to_one_pod(start):
+def test_e26_prefix_sends_one_prompt_to_one_pod(start):
     pods = sims(start, 3)
     router = start.router(ini=route(pods, "policy = prefix"), boost=False)
     prompt = "You are a helpful assistant. " * 40
@@ -88,7 +91,7 @@ def test_prefix_keeps_conversations_apart(start):
     assert all(len(h) == 1 for h in homes)
 
 
-def test_least_request_and_max_waiting_find_the_idle_pod(start):
+def test_e27_least_request_and_max_waiting_find_the_idle_pod(start):
     pods = sims(start, 3, "--max-num-seqs", 2, "--inter-token-ms", 20)
     router = start.router(ini=route(pods, "policy = least-request", "max_waiting = 1"), boost=False)
     for p in pods[:2]:
@@ -98,7 +101,7 @@ def test_least_request_and_max_waiting_find_the_idle_pod(start):
     assert counts[pods[2].authority] >= 180, counts
 
 
-def test_kv_usage_finds_the_empty_pod(start):
+def test_e28_kv_usage_finds_the_empty_pod(start):
     pods = sims(start, 3)
     for p, kv in zip(pods, (0.5, 0.1, 0.02)):
         p.config(force_kv=kv)
@@ -108,7 +111,7 @@ def test_kv_usage_finds_the_empty_pod(start):
     assert counts[pods[2].authority] >= 180, counts
 
 
-def test_least_latency_finds_the_fast_pods(start):
+def test_e29_least_latency_finds_the_fast_pods(start):
     fast = sims(start, 3, "--inter-token-ms", 2, "--prefill-tokens-per-second", 5000)
     slow = start.sim("--model", MODEL, "--inter-token-ms", 20, "--prefill-tokens-per-second", 100)
     router = start.router(ini=route([*fast, slow], "policy = least-latency"), boost=False)
@@ -120,7 +123,106 @@ def test_least_latency_finds_the_fast_pods(start):
     assert all(counts[p.authority] > 0 for p in fast), counts
 
 
-def test_random_is_even_enough(start):
+def lists(router, name):
+    """The pods of which the router knows that they have it."""
+    return {p["name"] for p in router.dump("pods")["pods"] if name in p["models"]}
+
+
+def lora(sim, verb, name="lora-A"):
+    status, body = sim.call("POST", "/v1/%s_lora_adapter" % verb, {"lora_name": name, "lora_path": "/adapters/" + name})
+    assert status == 200, body
+
+
+ADAPTER = "lora = lora-A"
+
+
+@pytest.mark.parametrize("strategy", ["none", "boost", "fairness"])
+def test_e30_adapter_is_asked_of_the_pod_that_has_it(start, strategy):
+    pods = sims(start, 3)
+    lora(pods[1], "load")
+    router = start.router(ini=route(pods, "policy = random", ADAPTER), boost=strategy == "boost",
+                          enable_fairness_scheduling=str(strategy == "fairness").lower())
+    wait_until(lambda: lists(router, "lora-A") == {pods[1].authority}, "the pods' lists")
+    assert ask(router, 200, model="lora-A") == {pods[1].authority: 200}
+    assert len(ask(router, 60)) == 3, "the model itself goes everywhere"
+
+
+def test_adapter_moves_between_pods(start):
+    """Known within ten scrape intervals; while nobody has it every pod is asked, and what the pod says is the answer."""
+    pods = sims(start, 2)
+    lora(pods[0], "load")
+    router = start.router(ini=route(pods, ADAPTER))
+    wait_until(lambda: lists(router, "lora-A") == {pods[0].authority}, "the pods' lists")
+    assert ask(router, 20, model="lora-A") == {pods[0].authority: 20}
+    lora(pods[1], "load")
+    lora(pods[0], "unload")
+    wait_until(lambda: lists(router, "lora-A") == {pods[1].authority}, "the pods' lists")
+    assert ask(router, 20, model="lora-A") == {pods[1].authority: 20}
+    lora(pods[1], "unload")
+    wait_until(lambda: not lists(router, "lora-A"), "the pods' lists")
+    assert router.chat(model="lora-A").status == 404
+
+
+def test_adapter_waits_for_its_pod_under_session_boost(start):
+    """The pod that has it is full: the request does not go to one that has not, and others pass it."""
+    pods = [start.pod(), start.pod()]
+    pods[0].models, pods[1].models = ["m", "lora-A"], ["m"]
+    router = start.router(ini=route(pods, ADAPTER), session_boost_inflight_per_pod=1)
+    wait_until(lambda: lists(router, "lora-A") == {pods[0].authority}, "the pods' lists")
+    first = router.start_chat(model="lora-A")
+    held = pods[0].next()
+    second = router.queue_chat(1, model="lora-A")
+    other = router.start_chat()
+    pods[1].next().reply()
+    assert other.answer().status == 200
+    held.reply()
+    pods[0].next().reply()
+    assert [c.answer().status for c in (first, second)] == [200, 200] and len(pods[1].requests) == 1
+
+
+def test_adapter_of_a_dead_pod_is_asked_of_the_others(start):
+    """Once the pod that had it is set aside."""
+    pods = [start.pod(script=ok), start.pod(script=ok)]
+    pods[0].models, pods[1].models = ["m", "lora-A"], ["m"]
+    router = start.router(ini=route(pods, ADAPTER))
+    wait_until(lambda: lists(router, "lora-A") == {pods[0].authority}, "the pods' lists")
+    pods[0].stop()
+    wait_until(lambda: router.chat(model="lora-A").status == 200, "an answer of the other pod")
+    assert len(pods[1].requests) > 0
+
+
+def test_list_is_forgotten_when_three_reads_have_failed(start):
+    pods = [start.pod(script=ok), start.pod(script=ok)]
+    pods[0].models, pods[1].models = ["m", "lora-A"], ["m"]
+    router = start.router(ini=route(pods, ADAPTER))
+    wait_until(lambda: lists(router, "lora-A") == {pods[0].authority}, "the pods' lists")
+    wanted, pods[0].failing_model_reads = pods[0].model_reads + 3, 2
+    wait_until(lambda: router.chat(model="lora-A").status == 200 and pods[0].model_reads >= wanted, "two failed reads and a good one")
+    assert not pods[1].requests
+    pods[0].failing_model_reads = 1000000
+    wait_until(lambda: router.chat(model="lora-A").status == 200 and pods[1].requests, "the other pod to be asked")
+
+
+def test_adapter_of_one_target_of_two(start):
+    """The weights of targets are for those whose pods have it."""
+    pods = sims(start, 2)
+    lora(pods[1], "load")
+    router = start.router(ini="[model-server a]\npods = %s\n[model-server b]\npods = %s\n[model-route m]\ntarget = a:9, b:1\n%s\n" % (
+        pods[0].authority, pods[1].authority, ADAPTER))
+    wait_until(lambda: lists(router, "lora-A") == {pods[1].authority}, "the pods' lists")
+    assert ask(router, 30, model="lora-A") == {pods[1].authority: 30}
+    assert ask(router, 30) == {pods[0].authority: 27, pods[1].authority: 3}
+
+
+def test_lists_are_read_only_where_there_are_adapters(start):
+    pod = start.pod(script=ok)
+    pod.models = ["m", "lora-A"]
+    router = start.router(ini=route([pod]))
+    wait_until(lambda: pod.scrapes >= 15, "reads of the metrics")
+    assert not lists(router, "lora-A") and pod.model_reads == 0
+
+
+def test_e31_random_is_even_enough(start):
     pods = sims(start, 3)
     router = start.router(ini=route(pods, "policy = random"), boost=False)
     counts = ask(router, 600)

@@ -158,6 +158,22 @@ def test_completions_embeddings_models_and_errors(sim):
     assert sim.ask("POST", "/v1/chat/completions", [1])[0] == 400
     assert sim.ask("POST", "/v1/chat/completions", chat("x", max_tokens=0))[0] == 400
     assert sim.ask("GET", "/v1/chat/completions")[0] == 405
+
+
+def test_adapters_come_and_go(sim):
+    def names():
+        return [m["id"] for m in json.loads(sim.ask("GET", "/v1/models")[2])["data"]]
+
+    for name in ("a", "b"):
+        assert sim.ask("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": "/x"})[0] == 200
+    assert names() == ["sim", "a", "b"]
+    assert sim.ask("POST", "/v1/chat/completions", chat("x", model="a"))[0] == 200
+    assert sim.ask("POST", "/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "/x"})[0] == 400
+    assert sim.ask("POST", "/v1/load_lora_adapter", {"lora_name": "c"})[0] == 400
+    assert sim.ask("POST", "/v1/unload_lora_adapter", {"lora_name": "a"})[0] == 200
+    assert sim.ask("POST", "/v1/unload_lora_adapter", {"lora_name": "a"})[0] == 404
+    assert names() == ["sim", "b"]
+    assert sim.ask("POST", "/v1/chat/completions", chat("x", model="a"))[0] == 404
     assert sim.ask("GET", "/health")[0] == 200
 
 

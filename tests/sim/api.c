@@ -623,14 +623,56 @@ static void list_models(struct api_call *call)
     call->status = 200;
 }
 
+/* vLLM's answers to the two calls that load and unload an adapter while the server runs. */
+static void answer_lora(struct api_call *call, const char *name, bool load, size_t at)
+{
+    bool known = at < cfg.n_models;
+    struct buf text = {0};
+    if (load == known || (load && cfg.n_models == SIM_MODELS_MAX)) {
+        buf_printf(&text, "The lora adapter '%s' %s.", name,
+                   known  ? "has already been loaded"
+                   : load ? "is one too many"
+                          : "cannot be found");
+        buf_put(&text, "", 1);
+        call_fail(call, load ? 400 : 404, load ? "InvalidUserInput" : "NotFoundError", NULL,
+                  buf_bytes(&text));
+        buf_free(&text);
+        return;
+    }
+    if (load)
+        cfg.models[cfg.n_models++] = util_intern(name);
+    else
+        memmove(&cfg.models[at], &cfg.models[at + 1], (--cfg.n_models - at) * sizeof(cfg.models[0]));
+    buf_printf(&call->answer, "Success: LoRA adapter '%s' %s successfully.", name,
+               load ? "added" : "removed");
+    call->status = 200;
+}
+
+static void change_lora(struct api_call *call, const struct http_request *request, bool load)
+{
+    cJSON *body = cJSON_ParseWithLength(request->body, request->body_len);
+    const cJSON *name = json_get(body, "lora_name");
+    size_t at = 1; /* the first model is no adapter */
+    if (!cJSON_IsString(name) || (load && !cJSON_IsString(json_get(body, "lora_path")))) {
+        call_fail_input(call, load ? "Both 'lora_name' and 'lora_path' must be provided."
+                                   : "'lora_name' must be provided.");
+    } else {
+        while (at < cfg.n_models && strcmp(cfg.models[at], name->valuestring) != 0)
+            at++;
+        answer_lora(call, name->valuestring, load, at);
+    }
+    cJSON_Delete(body);
+}
+
 static void call_route(struct api_call *call, const struct http_request *request, const char *path)
 {
     static const char *const paths[] = {"/v1/chat/completions", "/v1/completions", "/v1/embeddings"};
-    bool models = strcmp(path, "/v1/models") == 0;
+    bool models = strcmp(path, "/v1/models") == 0, load = strcmp(path, "/v1/load_lora_adapter") == 0;
+    bool lora = load || strcmp(path, "/v1/unload_lora_adapter") == 0;
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
         if (strcmp(path, paths[i]) == 0)
             call->kind = (enum call_kind)i;
-    if (call->kind == CALL_OTHER && !models) {
+    if (call->kind == CALL_OTHER && !models && !lora) {
         call->status = 404;
         buf_text(&call->answer, "{\"detail\":\"Not Found\"}");
     } else if (strcmp(request->method, models ? "GET" : "POST") != 0) {
@@ -638,6 +680,8 @@ static void call_route(struct api_call *call, const struct http_request *request
         buf_text(&call->answer, "{\"detail\":\"Method Not Allowed\"}");
     } else if (models)
         list_models(call);
+    else if (lora)
+        change_lora(call, request, load);
     else
         read_inference(call, request);
 }

@@ -73,6 +73,36 @@ static void test_never_are_all_pods_aside(void **state)
     assert_false(f.m->targets[1]->usable);
 }
 
+static void expect_usable(bool a, bool b, bool c)
+{
+    (void)model_refresh(f.m, f.now_us);
+    assert_true(f.m->targets[0]->usable == a && f.m->targets[1]->usable == b && f.m->targets[2]->usable == c);
+    assert_int_equal(f.m->n_usable, a + b + c);
+}
+
+static void test_adapters_go_to_pods_that_list_them(void **state)
+{
+    (void)state;
+    model_set_listed(f.m, f.pods[1]->id, true);
+    expect_usable(true, true, true); /* no adapter */
+    f.m->adapter = true;
+    assert_true(model_is_listed(f.m, f.now_us));
+    expect_usable(false, true, false);
+    model_set_listed(f.m, f.pods[2]->id, true);
+    model_set_listed(f.m, 999999, true);
+    expect_usable(false, true, true);
+    f.pods[2]->leaving = true;
+    expect_usable(false, true, false);
+    for (int i = 0; i < POD_ASIDE_AFTER_FAILURES; i++)
+        (void)pod_connect_failed(f.pods[1], f.now_us);
+    assert_false(model_is_listed(f.m, f.now_us));
+    expect_usable(true, false, false); /* nobody in place has it: any will do */
+    f.now_us += POD_ASIDE_MIN_US;
+    expect_usable(false, true, false);
+    model_set_listed(f.m, f.pods[1]->id, false);
+    expect_usable(true, true, false);
+}
+
 static void test_targets_that_stay_keep_lane_and_turn(void **state)
 {
     struct model_target *kept = f.m->targets[1];
@@ -120,6 +150,7 @@ int main(void)
         TEST(test_new_targets_are_usable_and_open),
         TEST(test_a_pod_set_aside_is_not_usable_for_its_pause),
         TEST(test_never_are_all_pods_aside),
+        TEST(test_adapters_go_to_pods_that_list_them),
         TEST(test_targets_that_stay_keep_lane_and_turn),
         TEST(test_no_pods_at_all),
     };
