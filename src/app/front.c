@@ -18,14 +18,14 @@ static struct server *front_server(const struct client *c)
     return c->arg;
 }
 
-static bool front_is(const struct http1_head *h, const char *method)
+static bool front_is(const struct http1_head *h, struct slice method)
 {
-    return slice_eq(http1_method(h), slice_of(method));
+    return slice_eq(http1_method(h), method);
 }
 
 static bool front_is_get(const struct http1_head *h)
 {
-    return front_is(h, "GET") || front_is(h, "HEAD");
+    return front_is(h, SLICE("GET")) || front_is(h, SLICE("HEAD"));
 }
 
 /* /healthz and /readyz: never queued, never logged. */
@@ -37,7 +37,7 @@ static void front_probe(struct client *c, unsigned status, const char *body)
                             .content_type = "application/json; charset=utf-8",
                             .body = slice_of(body),
                             .request_id = {id, id_n},
-                            .head_only = front_is(c->head, "HEAD")};
+                            .head_only = front_is(c->head, SLICE("HEAD"))};
 
     client_end(c, reply_send(c, &r));
 }
@@ -162,7 +162,7 @@ static bool front_answer_early(struct request *r, const struct http1_head *h, st
         request_finish(r, OUTCOME_PATH_NOT_FOUND, NULL);
         return true;
     }
-    if (front_is(h, "OPTIONS")) {
+    if (front_is(h, SLICE("OPTIONS"))) {
         front_options(r, h);
         return true;
     }
@@ -182,8 +182,8 @@ static bool front_on_head(struct client *c)
 
 static bool front_wants_models(const struct request *r)
 {
-    return slice_eq(headers_path(request_target(r)), SLICE("/v1/models")) &&
-           (r->head_only || slice_eq(request_method(r), SLICE("GET")));
+    return (r->head_only || slice_eq(request_method(r), SLICE("GET"))) &&
+           slice_eq(headers_path(request_target(r)), SLICE("/v1/models"));
 }
 
 static void front_on_request(struct client *c)

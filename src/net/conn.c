@@ -55,6 +55,8 @@ static void conn_want(struct conn *c, bool reading, bool watching, bool writing)
 {
     const uint32_t before = conn_events(c);
 
+    if (c->reading == reading && c->watching == watching && c->writing == writing)
+        return;
     c->reading = reading;
     c->watching = watching;
     c->writing = writing;
