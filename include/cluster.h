@@ -8,9 +8,10 @@
 #include "kubeapi.h"
 #include "topology.h"
 
-/* Servers and routes are put in force at most this often: that costs a pass over all of them. Pods are at
- * once. */
+/* So long after a change of servers or routes, all that have changed by then are put in force: that costs a
+ * pass over all of them. Pods come and go at once. */
 #define CLUSTER_APPLY_US (100 * US_PER_MS)
+#define CLUSTER_GIVE_US  (5 * US_PER_MS) /* of that turn, for the pods of new servers */
 
 struct cluster;
 

@@ -51,7 +51,8 @@ bool kthena_changed(const struct kthena *k);
 struct kthena_view *kthena_view(struct kthena *k);
 void kthena_view_free(struct kthena_view *v);
 
-/* A server of the last view whose pods are others than when it was last returned here; NULL: none. */
+/* A server of the last view whose pods are others than when it was last returned here; NULL: none. One that
+ * is gone since then counts on until the next view: its pods are in use, and may not stay so. */
 struct kthena_server *kthena_next_dirty(struct kthena *k);
 const char *kthena_server_name(const struct kthena_server *s);
 /* Its pods that are ready and do not terminate, sorted; freed with kubeobj_free_endpoints. */

@@ -46,7 +46,7 @@ struct topology_route {
     int64_t timeout_us;   /* to an answer's head; <= 0 = none */
     struct model *model;
     bool says_sticky;               /* log and metrics tell whether sessions met their pod */
-    struct topology_server *server; /* NULL when removed */
+    struct topology_server *server; /* NULL when removed, or when there is none of that name */
     unsigned refs;
     unsigned page; /* of metrics it was counted on last */
     bool kept;

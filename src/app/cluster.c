@@ -2,6 +2,7 @@
  * as a whole, then the pods of one server after the other. */
 #include "cluster.h"
 
+#include "clock.h"
 #include "kubewatch.h"
 #include "log.h"
 #include "mem.h"
@@ -21,8 +22,8 @@ struct cluster {
     struct kthena *kthena;
     struct cluster_kind kinds[KTHENA_KINDS];
     struct kubeapi_work work;
-    struct wheel_timer timer; /* when servers and routes may be put in force again */
-    int64_t applied_us;
+    struct wheel_timer timer; /* when servers and routes that have changed are put in force */
+    int64_t due_us;           /* then; 0 = nothing has changed */
     bool applied, settled;
     /* In force */
     const struct config *base;
@@ -156,42 +157,6 @@ static void cluster_drop_merged(struct config *merged, struct kthena_view *view)
     kthena_view_free(view);
 }
 
-void cluster_apply(struct cluster *c, const struct config *base)
-{
-    static const struct kthena_view nothing;
-    struct kthena_view *old_view = c->view;
-    struct config old = c->merged;
-
-    c->base = base;
-    c->view = cluster_synced(c) ? kthena_view(c->kthena) : NULL;
-    cluster_merge(base, c->view != NULL ? c->view : &nothing, &c->merged);
-    topology_apply(c->topology, &c->merged);
-    cluster_drop_merged(&old, old_view);
-    c->applied = c->view != NULL;
-    c->applied_us = loop_now_us(kubeapi_loop(c->api));
-    cluster_dirty(c);
-}
-
-/* True: they are in force now; false: as they were already, or not yet. */
-static bool cluster_apply_changes(struct cluster *c)
-{
-    const int64_t now_us = loop_now_us(kubeapi_loop(c->api));
-
-    if (c->applied && !kthena_changed(c->kthena))
-        return false;
-    if (c->applied && now_us - c->applied_us < CLUSTER_APPLY_US) {
-        loop_timer_set(kubeapi_loop(c->api), &c->timer, c->applied_us + CLUSTER_APPLY_US);
-        return false;
-    }
-    cluster_apply(c, c->base);
-    return true;
-}
-
-static void cluster_on_timer(struct wheel_timer *t)
-{
-    cluster_dirty(CONTAINER_OF(t, struct cluster, timer));
-}
-
 /* ---- pods ---- */
 
 static void cluster_give_pods(struct cluster *c, const struct kthena_server *s)
@@ -205,6 +170,60 @@ static void cluster_give_pods(struct cluster *c, const struct kthena_server *s)
     topology_set_endpoints(c->topology, kthena_server_name(s), given, n_given);
     discover_free_endpoints(given, n_given);
     kubeobj_free_endpoints(e, n);
+}
+
+/* Servers that are new in force have their pods before anything else happens: no request finds one without.
+ * When there are very many, as after a list, the rest have them in the next turns. */
+static void cluster_give_new_pods(struct cluster *c)
+{
+    const int64_t end_us = clock_mono_us() + CLUSTER_GIVE_US;
+    const struct kthena_server *s;
+
+    while (clock_mono_us() < end_us && (s = kthena_next_dirty(c->kthena)) != NULL)
+        cluster_give_pods(c, s);
+}
+
+/* ---- in force ---- */
+
+void cluster_apply(struct cluster *c, const struct config *base)
+{
+    static const struct kthena_view nothing;
+    struct kthena_view *old_view = c->view;
+    struct config old = c->merged;
+
+    c->base = base;
+    c->view = cluster_synced(c) ? kthena_view(c->kthena) : NULL;
+    cluster_merge(base, c->view != NULL ? c->view : &nothing, &c->merged);
+    topology_apply(c->topology, &c->merged);
+    cluster_drop_merged(&old, old_view);
+    c->due_us = 0;
+    if (c->applied)
+        cluster_give_new_pods(c);
+    c->applied = c->view != NULL;
+    cluster_dirty(c);
+}
+
+/* True: they are in force now; false: as they were already, or not yet. What changes together, as an object
+ * that is deleted and made again, comes in force together. */
+static bool cluster_apply_changes(struct cluster *c)
+{
+    const int64_t now_us = loop_now_us(kubeapi_loop(c->api));
+
+    if (c->applied && !kthena_changed(c->kthena))
+        return false;
+    if (c->applied && c->due_us == 0) {
+        c->due_us = now_us + CLUSTER_APPLY_US;
+        loop_timer_set(kubeapi_loop(c->api), &c->timer, c->due_us);
+    }
+    if (now_us < c->due_us)
+        return false;
+    cluster_apply(c, c->base);
+    return true;
+}
+
+static void cluster_on_timer(struct wheel_timer *t)
+{
+    cluster_dirty(CONTAINER_OF(t, struct cluster, timer));
 }
 
 static bool cluster_work(struct kubeapi_work *work)

@@ -250,11 +250,12 @@ void topology_connected(struct topology *t, struct pod *p)
 static void topology_route_pods(struct topology *t, struct topology_route *r)
 {
     const struct topology_server *s = r->server;
-    struct pod **pods = mem_array(NULL, s->n_pods + 1, sizeof(struct pod *));
+    const size_t n = s != NULL ? s->n_pods : 0;
+    struct pod **pods = mem_array(NULL, n + 1, sizeof(struct pod *));
 
-    for (size_t i = 0; i < s->n_pods; i++)
+    for (size_t i = 0; i < n; i++)
         pods[i] = s->pods[i]->pod;
-    model_set_pods(r->model, pods, s->n_pods, loop_now_us(t->loop));
+    model_set_pods(r->model, pods, n, loop_now_us(t->loop));
     mem_free(pods);
     for (size_t i = 0; i < s->n_pods && r->model->adapter; i++)
         topology_note_adapter(r, s->pods[i]);
@@ -548,7 +549,8 @@ struct topology_way {
     const char *name;
     bool adapter;
     const struct config_server *server;
-    bool any_server; /* an old one to another server will do */
+    struct config_server missing; /* in place of one that does not exist: it has no pods */
+    bool any_server;              /* an old one to another server will do */
     struct topology_route *found;
 };
 
@@ -623,7 +625,7 @@ static void topology_set_way(struct topology_route *r, const struct topology_way
     const struct config_server *server = w->server;
 
     r->kept = true;
-    r->server = topology_find_server(w->t, server->name);
+    r->server = server != &w->missing ? topology_find_server(w->t, server->name) : NULL;
     topology_set_names(r, w);
     r->timeout_us = server->timeout_us > 0 ? server->timeout_us : w->c->upstream_header_timeout_us;
     model_set_pins(r->model, w->route->sticky_ttl_us, w->rules->max_sessions);
@@ -673,7 +675,16 @@ static struct topology_route *topology_put_way(struct topology_way *w)
     return r;
 }
 
-/* A server that does not exist counts as one of weight 0: never taken. */
+/* False: the target is never taken. */
+static bool topology_way_to(struct topology_way *w, const struct route_weight *target)
+{
+    w->server = topology_find_spec(w->t, target->server);
+    w->missing.name = target->server;
+    if (w->server == NULL)
+        w->server = &w->missing;
+    return target->weight != 0;
+}
+
 static void topology_put_rule(struct topology_way *w, struct route_name *n,
                               const struct route_rule_spec *spec)
 {
@@ -682,8 +693,7 @@ static void topology_put_rule(struct topology_way *w, struct route_name *n,
     for (size_t i = 0; i < spec->n_targets; i++) {
         struct topology_route *r;
 
-        w->server = topology_find_spec(w->t, spec->targets[i].server);
-        if (w->server == NULL || spec->targets[i].weight == 0)
+        if (!topology_way_to(w, &spec->targets[i]))
             continue;
         r = topology_put_way(w);
         route_name_add_target(n, rule, r->model, r, spec->targets[i].weight);
@@ -710,10 +720,7 @@ static void topology_keep_way(void *to, void *arg)
 
     for (size_t i = 0; i < w->route->n_rules; i++) {
         for (size_t k = 0; k < w->route->rules[i].n_targets; k++) {
-            const struct route_weight *target = &w->route->rules[i].targets[k];
-
-            w->server = topology_find_spec(w->t, target->server);
-            if (w->server != NULL && target->weight != 0 && topology_is_way(r, w))
+            if (topology_way_to(w, &w->route->rules[i].targets[k]) && topology_is_way(r, w))
                 r->kept = true;
         }
     }
@@ -937,6 +944,9 @@ void topology_apply(struct topology *t, const struct config *c)
     topology_apply_routes(t, c, &rules);
     topology_drop_routes(t);
     topology_drop_servers(t);
+    for (size_t i = 0; i < t->n_routes; i++)
+        if (t->routes[i]->server == NULL)
+            topology_move_waiting(t, t->routes[i]);
     sched_refresh(t->sched);
 }
 

@@ -38,7 +38,7 @@ struct kthena_server {
     struct kthena_pod **pods;
     size_t n_pods;
     struct list dirty; /* in kthena.dirty */
-    bool shown;        /* in a view */
+    bool shown;        /* in the last view */
 };
 
 struct kthena_route {
@@ -55,6 +55,8 @@ struct kthena_set {
 
 struct kthena {
     struct kthena_set sets[KTHENA_KINDS];
+    struct list
+        gone; /* servers that are gone or have changed, but are in the last view: their pods count on */
     struct list dirty;
     bool changed;
 };
@@ -77,6 +79,7 @@ struct kthena *kthena_new(void)
         htab_init(&k->sets[i].by_name, 0);
         list_init(&k->sets[i].objects);
     }
+    list_init(&k->gone);
     list_init(&k->dirty);
     return k;
 }
@@ -197,15 +200,21 @@ static bool fits(const struct kthena_server *s, const struct kthena_pod *p)
            kthena_spec_labels_match(&s->spec.labels, &p->labels);
 }
 
-static void join_pod(struct kthena *k, struct kthena_pod *p)
+static void join_pod_to(struct kthena *k, struct list *servers, struct kthena_pod *p)
 {
-    LIST_EACH(it, &k->sets[KTHENA_SERVERS].objects)
+    LIST_EACH(it, servers)
     {
         struct kthena_server *s = SERVER(LIST_ITEM(it, struct kthena_object, link));
 
         if (fits(s, p))
             join(k, s, p);
     }
+}
+
+static void join_pod(struct kthena *k, struct kthena_pod *p)
+{
+    join_pod_to(k, &k->sets[KTHENA_SERVERS].objects, p);
+    join_pod_to(k, &k->gone, p);
 }
 
 static void join_server(struct kthena *k, struct kthena_server *s)
@@ -221,24 +230,45 @@ static void join_server(struct kthena *k, struct kthena_server *s)
 
 /* ---- coming and going ---- */
 
+static void part_server(struct kthena *k, struct kthena_server *s)
+{
+    s->shown = false;
+    list_del(&s->dirty);
+    while (s->n_pods > 0)
+        part(k, s, s->pods[s->n_pods - 1]);
+}
+
 static void drop(struct kthena *k, struct kthena_object *o)
 {
     struct kthena_set *set = &k->sets[o->kind];
 
-    if (o->kind == KTHENA_PODS) {
-        while (POD(o)->n_servers > 0)
-            part(k, POD(o)->servers[0], POD(o));
-    } else if (o->kind == KTHENA_SERVERS) {
-        while (SERVER(o)->n_pods > 0)
-            part(k, SERVER(o), SERVER(o)->pods[SERVER(o)->n_pods - 1]);
-        list_del(&SERVER(o)->dirty);
-    }
-    if (o->kind != KTHENA_PODS)
-        k->changed = true;
     htab_remove(&set->by_name, &o->by_name);
     list_del(&o->link);
     set->n--;
+    if (o->kind != KTHENA_PODS)
+        k->changed = true;
+    if (o->kind == KTHENA_SERVERS && SERVER(o)->shown) {
+        list_push_back(&k->gone, &o->link);
+        return;
+    }
+    if (o->kind == KTHENA_SERVERS)
+        part_server(k, SERVER(o));
+    while (o->kind == KTHENA_PODS && POD(o)->n_servers > 0)
+        part(k, POD(o)->servers[0], POD(o));
     object_unref(o);
+}
+
+/* No view shows them any more. */
+static void drop_gone(struct kthena *k)
+{
+    LIST_EACH_SAFE(it, &k->gone)
+    {
+        struct kthena_object *o = LIST_ITEM(it, struct kthena_object, link);
+
+        list_del(&o->link);
+        part_server(k, SERVER(o));
+        object_unref(o);
+    }
 }
 
 static void add(struct kthena *k, struct kthena_object *o)
@@ -468,6 +498,7 @@ struct kthena_view *kthena_view(struct kthena *k)
 
     v->objects = mem_array(NULL, k->sets[KTHENA_SERVERS].n + k->sets[KTHENA_ROUTES].n + 1,
                            sizeof(struct kthena_object *));
+    drop_gone(k);
     v->v.n_servers = collect(k, KTHENA_SERVERS, v->objects);
     v->v.n_routes = collect(k, KTHENA_ROUTES, v->objects + v->v.n_servers);
     v->n = v->v.n_servers + v->v.n_routes;
@@ -507,6 +538,7 @@ void kthena_free(struct kthena *k)
         drop(k, LIST_ITEM(it, struct kthena_object, link));
         htab_free(&k->sets[kind].by_name);
     }
+    drop_gone(k);
     mem_free(k);
 }
 

@@ -143,6 +143,42 @@ def test_routes_come_and_go(world):
     wait_status(r, 404, model="n")
 
 
+def test_route_without_its_server(world):
+    """Known, but nobody is there: 503, as for a server without pods. What waits when its server goes waits on for it."""
+    w = world(session_boost_inflight_per_pod="1")
+    pod = w.pod(None)
+    w.put_pod("a", "127.0.0.1")
+    w.put_route()
+    r = w.run()
+    answer = r.chat()
+    assert answer.status == 503 and answer.json()["error"]["code"] == "no_usable_pod"
+    assert r.metrics().total("kthena_router_requests_total", status_code="503", model="m", model_route="default/chat",
+                             backend_name="default/chat") == 1
+    w.put_server(port=pod.port)
+    w.wait_pods(at(pod))
+    one = r.start_chat()
+    running = pod.next()
+    two = r.queue_chat(1)
+    w.api.delete("modelservers", "chat")
+    w.wait_pods()
+    assert r.chat().status == 503 and r.queue_len() == 1
+    running.reply()
+    assert one.answer().status == 200
+    w.put_server(port=pod.port)
+    pod.next().reply()
+    assert two.answer().status == 200
+
+
+def test_other_targets_stand_in_for_a_missing_server(world):
+    w = world()
+    pod = w.pod()
+    w.put_pod("a", "127.0.0.1")
+    w.put_server(port=pod.port)
+    w.put_route(servers=[("gone", 90), ("chat", 10)])
+    r = w.run()
+    assert [r.chat().status for _ in range(5)] == [200] * 5
+
+
 def test_rules(world):
     """Headers, weights, adapters: as the Go router has them."""
     w = world()

@@ -2,6 +2,7 @@
 pod after the turn that removed it."""
 
 import collections
+import datetime
 import json
 import random
 import signal
@@ -117,6 +118,49 @@ def test_random_programs(start, tmp_path, seed):
     load.stop()
     assert load.lost == [] and len(load.answers) > 400
     assert c.late() == []
+
+
+def test_objects_made_again(start, tmp_path):
+    """A ModelServer, a ModelRoute, or both, deleted and made again at once (`kubectl replace --force`), and a route that moves to a
+    new server: nobody notices, and sessions stay where they are."""
+    c = Cluster(start, tmp_path, slow_ok(0.002))
+    for n in (1, 2):
+        c.add(n)
+    r = c.run()
+    load = Load(r.port)
+    load.wait(50)
+
+    def in_force(timeout):
+        return {"chat", "blue"} & {s["name"].partition("/")[2] for s in r.dump("modelservers")["modelservers"]
+                                   if s["spec"]["timeoutMs"] == timeout * 1000}
+    for i in range(12):
+        name = "blue" if i % 4 == 3 else "chat"
+        if i % 4 != 1:
+            c.api.delete("modelservers", "blue" if i % 4 == 0 and i else "chat")
+        if i % 4 != 0:
+            c.api.delete("modelroutes", "chat")
+        c.put_server(name, port=c.backend.port, trafficPolicy={"timeout": "%ds" % (20 + i)})
+        c.put_route(servers=(name,))
+        wait_until(lambda: in_force(20 + i) == {name}, "the new objects to be in force")
+        load.wait(30)
+    load.stop()
+    assert load.lost == [] and c.late() == []
+    assert r.dump("queues")["queues"][0]["trackedSessions"] > 0
+
+
+def test_pod_that_goes_with_its_server(start, tmp_path):
+    """Its server goes first and is in force for a moment more; the pod is out at once all the same."""
+    c = Cluster(start, tmp_path, slow_ok(0.002))
+    for n in (1, 2):
+        c.add(n)
+    r = c.run()
+    c.api.delete("modelservers", "chat")
+    c.remove(2, "delete")
+
+    def left(n):
+        line = r.stderr.wait_for_line("pod leaves.* pod=" + host(n, c.backend))
+        return datetime.datetime.fromisoformat(line.split("Z ")[0][:26].ljust(26, "0"))
+    assert left(1) - left(2) > datetime.timedelta(milliseconds=50)
 
 
 def test_scaling_moves_no_session(start, tmp_path):

@@ -139,6 +139,34 @@ static void test_server_that_changes(void **state)
     kthena_free(k);
 }
 
+/* A server that was in force keeps its pods until the next view, and loses those that go. */
+static void test_server_that_is_gone(void **state)
+{
+    struct kthena *k = kthena_new();
+
+    (void)state;
+    put_pod(k, "p", "u", "10.0.0.1", "a", true);
+    put_pod(k, "q", "v", "10.0.0.2", "a", true);
+    put_server(k, "s", "a", 80);
+    kthena_view_free(kthena_view(k));
+    expect_dirty(k, "ns/s", "10.0.0.1:80/u 10.0.0.2:80/v");
+    delete_object(k, KTHENA_SERVERS, "s", "u-s");
+    assert_null(kthena_next_dirty(k));
+    delete_object(k, KTHENA_PODS, "q", "v");
+    expect_dirty(k, "ns/s", "10.0.0.1:80/u");
+    put_server(k, "s", "a", 81);
+    assert_null(kthena_next_dirty(k));
+    put_pod(k, "r", "w", "10.0.0.3", "a", true);
+    expect_dirty(k, "ns/s", "10.0.0.1:80/u 10.0.0.3:80/w");
+    kthena_view_free(kthena_view(k));
+    expect_dirty(k, "ns/s", "10.0.0.1:81/u 10.0.0.3:81/w");
+    delete_object(k, KTHENA_SERVERS, "s", "u-s");
+    kthena_view_free(kthena_view(k));
+    delete_object(k, KTHENA_PODS, "r", "w");
+    assert_null(kthena_next_dirty(k));
+    kthena_free(k);
+}
+
 /* Status updates of an object do not touch its generation. */
 static void test_generation(void **state)
 {
@@ -240,8 +268,8 @@ struct naive {
     struct naive_server {
         bool there;
         unsigned label, port;
-        char told[2048]; /* endpoints as last told */
-    } servers[N_SERVERS];
+    } servers[N_SERVERS], shown[N_SERVERS]; /* now, and in the last view */
+    char told[N_SERVERS][2048];             /* endpoints as last told */
 };
 
 static int by_text(const void *a, const void *b)
@@ -257,8 +285,8 @@ static void naive_endpoints(const struct naive *n, size_t server, char out[2048]
     for (size_t i = 0; i < N_PODS; i++) {
         const struct naive_pod *p = &n->pods[i];
 
-        if (p->there && p->ready && p->label == n->servers[server].label)
-            texts[count++] = mem_printf("10.0.%zu.%u:%u/u%u ", i, p->ip, n->servers[server].port, p->uid);
+        if (p->there && p->ready && p->label == n->shown[server].label)
+            texts[count++] = mem_printf("10.0.%zu.%u:%u/u%u ", i, p->ip, n->shown[server].port, p->uid);
     }
     qsort(texts, count, sizeof(char *), by_text);
     out[0] = '\0';
@@ -313,8 +341,8 @@ static void random_server(struct kthena *k, struct naive *n, struct test_random 
     put_server(k, name, label, (int)s->port);
 }
 
-/* Takes what is dirty; afterwards the last told endpoints of each server of the view are what they should be.
- */
+/* Takes what is dirty; afterwards the last told endpoints of each server of the last view are what they
+ * should be, also of one that is gone or has changed since. */
 static void check(struct kthena *k, struct naive *n)
 {
     struct kthena_server *s;
@@ -324,19 +352,19 @@ static void check(struct kthena *k, struct naive *n)
         size_t count;
         struct kubeobj_endpoint *e = kthena_endpoints(s, &count);
 
-        n->servers[i].told[0] = '\0';
+        n->told[i][0] = '\0';
         for (size_t j = 0, at = 0; j < count; j++)
-            at += (size_t)snprintf(n->servers[i].told + at, sizeof(n->servers[i].told) - at, "%s/%s ",
-                                   e[j].authority, e[j].uid);
+            at += (size_t)snprintf(n->told[i] + at, sizeof(n->told[i]) - at, "%s/%s ", e[j].authority,
+                                   e[j].uid);
         kubeobj_free_endpoints(e, count);
     }
     for (size_t i = 0; i < N_SERVERS; i++) {
         char expected[2048];
 
-        if (!n->servers[i].there || kthena_changed(k))
+        if (!n->shown[i].there)
             continue;
         naive_endpoints(n, i, expected);
-        assert_string_equal(n->servers[i].told, expected);
+        assert_string_equal(n->told[i], expected);
     }
 }
 
@@ -361,6 +389,7 @@ static void test_random_programs(void **state)
 
                 kthena_view_free(v);
                 v = next;
+                memcpy(n->shown, n->servers, sizeof(n->shown));
             }
             check(k, n);
         }
@@ -373,10 +402,10 @@ static void test_random_programs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pods_of_a_server), cmocka_unit_test(test_server_that_changes),
-        cmocka_unit_test(test_generation),       cmocka_unit_test(test_lists_replace),
-        cmocka_unit_test(test_order_of_routes),  cmocka_unit_test(test_what_is_said),
-        cmocka_unit_test(test_random_programs)};
+        cmocka_unit_test(test_pods_of_a_server),    cmocka_unit_test(test_server_that_changes),
+        cmocka_unit_test(test_server_that_is_gone), cmocka_unit_test(test_generation),
+        cmocka_unit_test(test_lists_replace),       cmocka_unit_test(test_order_of_routes),
+        cmocka_unit_test(test_what_is_said),        cmocka_unit_test(test_random_programs)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
