@@ -14,13 +14,16 @@ enum kthena_kind { KTHENA_PODS, KTHENA_SERVERS, KTHENA_ROUTES, KTHENA_KINDS };
 struct kthena;
 struct kthena_server;
 
-/* One ModelServer or ModelRoute for people. Valid during the call. */
+/* One object for people. Valid during the call. */
 struct kthena_info {
     enum kthena_kind kind;
     const char *name; /* "namespace/name" */
     const char *uid;
-    const char *unsupported; /* as kthena_notes.fields */
-    const char *problem;     /* why it is not used; NULL = it is */
+    const char *unsupported;        /* as kthena_notes.fields */
+    const char *warnings;           /* as kthena_notes.warnings */
+    const char *problem;            /* why it is not used; NULL = it is */
+    const struct route_spec *route; /* of a ModelRoute; else NULL */
+    bool *told; /* the caller's, false at first; a spec that changes is another object with another one */
 };
 
 struct kthena *kthena_new(void);
@@ -36,7 +39,9 @@ bool kthena_put(struct kthena *k, enum kthena_kind kind, const struct cJSON *obj
                 struct kthena_info *info);
 void kthena_delete(struct kthena *k, enum kthena_kind kind, const struct cJSON *object);
 size_t kthena_count(const struct kthena *k, enum kthena_kind kind);
-/* Every ModelServer and ModelRoute. */
+/* There is a ModelServer of that name ("namespace/name"), and it is used. */
+bool kthena_has_server(const struct kthena *k, const char *name);
+/* Every ModelServer and ModelRoute, and the pods that have a problem. */
 void kthena_each(const struct kthena *k, void (*fn)(const struct kthena_info *info, void *arg), void *arg);
 
 /* Servers and routes at one moment, routes oldest first. The entries belong to the view. */

@@ -1,5 +1,6 @@
 /* kthena_spec: what the specs of Kthena's objects mean for the router: a ModelServer becomes a set of pods
- * that are alike, a ModelRoute a route. Says which of their fields have no meaning here. Keeps nothing. */
+ * that are alike, a ModelRoute a route. Says which of their fields have no meaning here, and which cannot be
+ * as they are. Keeps nothing. */
 #ifndef KTHENA_SPEC_H
 #define KTHENA_SPEC_H
 
@@ -17,7 +18,8 @@ struct kthena_labels {
 
 struct kthena_notes {
     char fields[KTHENA_SPEC_NOTES_MAX]; /* fields that are not supported, as paths, each once, "," between */
-    const char *problem;                /* why the object is not used at all; static; NULL = it is */
+    char warnings[KTHENA_SPEC_NOTES_MAX]; /* what is wrong in it, a text each, line ends between */
+    const char *problem;                  /* why the object is not used at all; static; NULL = it is */
 };
 
 struct kthena_server_spec {

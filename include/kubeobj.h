@@ -39,7 +39,8 @@ const struct cJSON *kubeobj_get(const struct cJSON *o, const char *key);
 struct slice kubeobj_text(const struct cJSON *o, const char *key);         /* {NULL, 0}: no string */
 bool kubeobj_bool(const struct cJSON *o, const char *key, bool otherwise); /* null counts as absent */
 bool kubeobj_int(const struct cJSON *o, const char *key, int64_t *value);  /* a whole number */
-/* The text of a node itself; {NULL, 0}: no string. */
+/* The value of a node itself. {NULL, 0}: no string; false: no whole number. */
+bool kubeobj_int_of(const struct cJSON *node, int64_t *value);
 struct slice kubeobj_string(const struct cJSON *node);
 
 MUST_CHECK bool kubeobj_meta(const struct cJSON *o, struct kubeobj_meta *meta);

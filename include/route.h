@@ -92,6 +92,8 @@ MUST_CHECK bool route_spec_add_adapter(struct route_spec *s, struct slice name);
 MUST_CHECK bool route_spec_add_source(struct route_spec *s, enum route_source_kind kind, struct slice name);
 const char *route_source_word(enum route_source_kind kind); /* "header", "cookie", "query" */
 struct route_header *route_rule_add_header(struct route_rule_spec *r, struct slice name);
+/* A header of that name is not passed on to pods, and rules do not see it: it counts as missing. */
+bool route_hides_header(struct slice name);
 MUST_CHECK bool route_rule_add_target(struct route_rule_spec *r, struct slice server, int64_t weight);
 /* True when it matches every request of its model. */
 bool route_rule_is_open(const struct route_rule_spec *r);

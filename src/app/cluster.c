@@ -7,13 +7,15 @@
 #include "log.h"
 #include "mem.h"
 
-#define CLUSTER_GROUP    "/apis/networking.serving.volcano.sh/v1alpha1"
-#define CLUSTER_SAID_MAX 4096
+#define CLUSTER_GROUP     "/apis/networking.serving.volcano.sh/v1alpha1"
+#define CLUSTER_SAID_MAX  4096
+#define CLUSTER_SHOWN_MAX 512 /* bytes of names in one text */
 
 struct cluster_kind {
     struct cluster *cluster;
     enum kthena_kind kind;
     struct kubewatch *watch;
+    bool full; /* and that has been said */
 };
 
 struct cluster {
@@ -75,9 +77,51 @@ static void cluster_say(struct cluster *c, const struct kthena_info *info)
 
     while (rest.n > 0)
         cluster_say_field(c, info, slice_cut(&rest, ','));
+    for (rest = slice_of(info->warnings); rest.n > 0;)
+        log_warn("an object is not as it should be", LOG_STR("kind", cluster_words[info->kind]),
+                 LOG_STR("object", info->name), LOG_SLICE("warning", slice_cut(&rest, '\n')));
     if (info->problem != NULL)
         log_warn("an object is not used", LOG_STR("kind", cluster_words[info->kind]),
                  LOG_STR("object", info->name), LOG_STR("problem", info->problem));
+}
+
+static bool cluster_base_has(const struct config *base, const char *server)
+{
+    for (size_t i = 0; i < base->n_servers; i++)
+        if (strcmp(base->servers[i].name, server) == 0)
+            return true;
+    return false;
+}
+
+/* The servers of a route that do not exist, into `text`, separated; those that have no room are left out. */
+static void cluster_missing(const struct cluster *c, const struct route_spec *route, struct buf *text)
+{
+    for (size_t i = 0; route != NULL && i < route->n_rules; i++) {
+        for (size_t k = 0; k < route->rules[i].n_targets; k++) {
+            const char *server = route->rules[i].targets[k].server;
+
+            if (!kthena_has_server(c->kthena, server) && !cluster_base_has(c->base, server) &&
+                !buf_printf(text, "%s%s", text->len > 0 ? ", " : "", server))
+                return;
+        }
+    }
+}
+
+/* Once for each route as it is: its server may come and go, or come later. */
+static void cluster_say_missing(const struct kthena_info *info, void *arg)
+{
+    struct cluster *c = arg;
+    struct buf text;
+
+    if (info->route == NULL || info->problem != NULL || *info->told)
+        return;
+    buf_init(&text, CLUSTER_SHOWN_MAX);
+    cluster_missing(c, info->route, &text);
+    *info->told = text.len > 0;
+    if (text.len > 0)
+        log_warn("a route names a ModelServer that does not exist", LOG_STR("object", info->name),
+                 LOG_SLICE("model_server", buf_slice(&text)));
+    buf_free(&text);
 }
 
 /* ---- what the watches tell ---- */
@@ -102,6 +146,18 @@ static void cluster_on_end(void *arg)
     cluster_dirty(k->cluster);
 }
 
+/* Once. */
+static void cluster_say_full(struct cluster *c, enum kthena_kind kind)
+{
+    const size_t n = kthena_count(c->kthena, kind);
+
+    if (c->kinds[kind].full || n < (kind == KTHENA_PODS ? KTHENA_PODS_MAX : KTHENA_OBJECTS_MAX))
+        return;
+    c->kinds[kind].full = true;
+    log_error("as many objects are known as can be; any more are not used",
+              LOG_STR("kind", cluster_words[kind]), LOG_INT("objects", (int64_t)n));
+}
+
 static void cluster_on_put(const struct cJSON *object, void *arg)
 {
     const struct cluster_kind *k = arg;
@@ -109,6 +165,7 @@ static void cluster_on_put(const struct cJSON *object, void *arg)
 
     if (kthena_put(k->cluster->kthena, k->kind, object, &info))
         cluster_say(k->cluster, &info);
+    cluster_say_full(k->cluster, k->kind);
     cluster_dirty(k->cluster);
 }
 
@@ -124,14 +181,6 @@ static const struct kubewatch_ops cluster_ops = {cluster_on_begin, cluster_on_en
                                                  cluster_on_deleted};
 
 /* ---- servers and routes ---- */
-
-static bool cluster_base_has(const struct config *base, const char *server)
-{
-    for (size_t i = 0; i < base->n_servers; i++)
-        if (strcmp(base->servers[i].name, server) == 0)
-            return true;
-    return false;
-}
 
 /* The configuration's come first: its routes are the oldest, its servers keep their names. */
 static void cluster_merge(const struct config *base, const struct kthena_view *v, struct config *out)
@@ -199,6 +248,8 @@ void cluster_apply(struct cluster *c, const struct config *base)
     c->due_us = 0;
     if (c->applied)
         cluster_give_new_pods(c);
+    if (c->view != NULL)
+        kthena_each(c->kthena, cluster_say_missing, c);
     c->applied = c->view != NULL;
     cluster_dirty(c);
 }
@@ -308,7 +359,34 @@ struct cluster_resource cluster_resource(const struct cluster *c, enum kthena_ki
                                      .up = w != NULL && kubewatch_is_up(w)};
 }
 
+struct cluster_each {
+    const struct cluster *cluster;
+    void (*fn)(const struct kthena_info *info, void *arg);
+    void *arg;
+};
+
+/* With what can only be known of all objects together. */
+static void cluster_show(const struct kthena_info *info, void *arg)
+{
+    const struct cluster_each *e = arg;
+    struct kthena_info shown = *info;
+    struct buf missing;
+    char *text = NULL;
+
+    buf_init(&missing, CLUSTER_SHOWN_MAX);
+    cluster_missing(e->cluster, info->route, &missing);
+    if (missing.len > 0)
+        shown.warnings = text =
+            mem_printf("%s%sthere is no ModelServer %.*s", info->warnings,
+                       info->warnings[0] != '\0' ? "\n" : "", SLICE_ARG(buf_slice(&missing)));
+    e->fn(&shown, e->arg);
+    mem_free(text);
+    buf_free(&missing);
+}
+
 void cluster_each(const struct cluster *c, void (*fn)(const struct kthena_info *info, void *arg), void *arg)
 {
-    kthena_each(c->kthena, fn, arg);
+    struct cluster_each e = {c, fn, arg};
+
+    kthena_each(c->kthena, cluster_show, &e);
 }

@@ -229,11 +229,23 @@ static void dump_pods(struct server *s, cJSON *list)
     }
 }
 
+static void dump_texts(cJSON *item, const char *key, const char *texts, char separator)
+{
+    cJSON *list = cJSON_AddArrayToObject(item, key);
+    struct slice rest = slice_of(texts);
+
+    while (rest.n > 0) {
+        char *text = mem_dup_slice(slice_cut(&rest, separator));
+
+        cJSON_AddItemToArray(list, cJSON_CreateString(text));
+        mem_free(text);
+    }
+}
+
 static void dump_object(const struct kthena_info *info, void *arg)
 {
     static const char *const kinds[KTHENA_KINDS] = {"Pod", "ModelServer", "ModelRoute"};
-    cJSON *item = cJSON_CreateObject(), *fields;
-    struct slice rest = slice_of(info->unsupported);
+    cJSON *item = cJSON_CreateObject();
 
     cJSON_AddStringToObject(item, "kind", kinds[info->kind]);
     dump_text(item, "name", slice_of(info->name));
@@ -241,17 +253,12 @@ static void dump_object(const struct kthena_info *info, void *arg)
     cJSON_AddBoolToObject(item, "used", info->problem == NULL);
     if (info->problem != NULL)
         cJSON_AddStringToObject(item, "problem", info->problem);
-    fields = cJSON_AddArrayToObject(item, "unsupported");
-    while (rest.n > 0) {
-        char *field = mem_dup_slice(slice_cut(&rest, ','));
-
-        cJSON_AddItemToArray(fields, cJSON_CreateString(field));
-        mem_free(field);
-    }
+    dump_texts(item, "unsupported", info->unsupported, ',');
+    dump_texts(item, "warnings", info->warnings, '\n');
     cJSON_AddItemToArray(arg, item);
 }
 
-/* One entry for each kind of object that is watched, then the ModelServers and ModelRoutes. */
+/* One entry for each kind of object that is watched, then the objects, of pods those that have a problem. */
 static void dump_kubernetes(struct server *s, cJSON *list)
 {
     for (int i = 0; i < KTHENA_KINDS && s->cluster != NULL; i++) {
@@ -363,8 +370,6 @@ static void dump_requests(struct server *s, cJSON *list)
         cJSON_AddStringToObject(item, "state", request_state_name(r->state));
         dump_text(item, "model", slice_of(r->route != NULL ? r->route->model_name : ""));
         dump_text(item, "session", request_session(r));
-        if (r->user.n > 0)
-            dump_text(item, "user", r->user);
         if (r->user.n > 0)
             dump_text(item, "user", r->user);
         dump_text(item, "pod", slice_of(r->pod != NULL ? r->pod->name : ""));

@@ -429,31 +429,6 @@ static void set_match(struct ini *ini, struct route_match *m, const char *key, s
               CONFIG_SHOWN(value));
 }
 
-/* Rules look at what goes on to the pods; these fields never do, or change on the way. */
-static bool is_hidden_header(struct slice name)
-{
-    static const enum header_id hidden[] = {HEADER_HOST,
-                                            HEADER_CONNECTION,
-                                            HEADER_KEEP_ALIVE,
-                                            HEADER_PROXY_CONNECTION,
-                                            HEADER_TE,
-                                            HEADER_PROXY_AUTHENTICATE,
-                                            HEADER_TRAILER,
-                                            HEADER_PROXY_AUTHORIZATION,
-                                            HEADER_EXPECT,
-                                            HEADER_TRANSFER_ENCODING,
-                                            HEADER_UPGRADE,
-                                            HEADER_HTTP2_SETTINGS,
-                                            HEADER_CONTENT_LENGTH};
-    const enum header_id id = headers_id(name);
-
-    for (size_t i = 0; i < ARRAY_LEN(hidden); i++) {
-        if (id == hidden[i])
-            return true;
-    }
-    return false;
-}
-
 /* NAME KIND:TEXT */
 static void set_header(struct ini *ini, struct route_rule_spec *r, struct slice value)
 {
@@ -462,7 +437,7 @@ static void set_header(struct ini *ini, struct route_rule_spec *r, struct slice 
 
     while (name.n < value.n && value.p[name.n] != ' ' && value.p[name.n] != '\t')
         name.n++;
-    if (is_hidden_header(name)) {
+    if (route_hides_header(name)) {
         INI_ERROR(ini, ini->line, "header: %.*s is not passed on to pods, and rules cannot see it",
                   CONFIG_SHOWN(name));
         return;

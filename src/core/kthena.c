@@ -6,6 +6,7 @@
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 
+#include "authority.h"
 #include "htab.h"
 #include "list.h"
 #include "mem.h"
@@ -19,8 +20,9 @@ struct kthena_object {
     int64_t of_generation;        /* metadata.generation: it grows when the spec changes; 0 = not said */
     unsigned list;                /* the last one that showed it */
     unsigned refs;                /* the table and views */
-    char *unsupported;
+    char *unsupported, *warnings; /* NULL = none */
     const char *problem;
+    bool told;
 };
 
 struct kthena_pod {
@@ -129,6 +131,7 @@ static void object_unref(struct kthena_object *o)
     mem_free(o->created);
     mem_free(o->version);
     mem_free(o->unsupported);
+    mem_free(o->warnings);
     if (o->kind == KTHENA_PODS)
         free_pod(POD(o));
     else if (o->kind == KTHENA_SERVERS)
@@ -196,7 +199,8 @@ static void part(struct kthena *k, struct kthena_server *s, struct kthena_pod *p
 
 static bool fits(const struct kthena_server *s, const struct kthena_pod *p)
 {
-    return p->usable && s->o.problem == NULL && strcmp(s->o.namespace, p->o.namespace) == 0 &&
+    return p->usable && p->o.problem == NULL && s->o.problem == NULL &&
+           strcmp(s->o.namespace, p->o.namespace) == 0 &&
            kthena_spec_labels_match(&s->spec.labels, &p->labels);
 }
 
@@ -336,13 +340,16 @@ static struct kthena_object *read_pod(const cJSON *object, const struct kubeobj_
     object_init(&p->o, KTHENA_PODS, m);
     p->ip = mem_dup_slice(ip.p != NULL ? ip : SLICE(""));
     p->usable = pod_is_usable(object, m);
+    if (p->usable && !authority_is_ip(ip))
+        p->o.problem = "status.podIP is no IP address";
     kthena_spec_labels_read(kubeobj_get(kubeobj_get(object, "metadata"), "labels"), &p->labels);
     return &p->o;
 }
 
 static void take_notes(struct kthena_object *o, const struct kthena_notes *n)
 {
-    o->unsupported = mem_strdup(n->fields);
+    o->unsupported = n->fields[0] != '\0' ? mem_strdup(n->fields) : NULL;
+    o->warnings = n->warnings[0] != '\0' ? mem_strdup(n->warnings) : NULL;
     o->problem = n->problem;
 }
 
@@ -397,9 +404,18 @@ static bool is_same(const struct kthena_object *a, const struct kthena_object *b
            same_labels(&POD(a)->labels, &POD(b)->labels);
 }
 
-static void fill_info(const struct kthena_object *o, struct kthena_info *info)
+static void fill_info(struct kthena_object *o, struct kthena_info *info)
 {
-    *info = (struct kthena_info){o->kind, o->name, o->uid, o->unsupported, o->problem};
+    *info = (struct kthena_info){
+        .kind = o->kind,
+        .name = o->name,
+        .uid = o->uid,
+        .unsupported = o->unsupported != NULL ? o->unsupported : "",
+        .warnings = o->warnings != NULL ? o->warnings : "",
+        .problem = o->problem,
+        .route = o->kind == KTHENA_ROUTES ? &ROUTE(o)->spec : NULL,
+        .told = &o->told,
+    };
 }
 
 bool kthena_put(struct kthena *k, enum kthena_kind kind, const struct cJSON *object, struct kthena_info *info)
@@ -423,7 +439,7 @@ bool kthena_put(struct kthena *k, enum kthena_kind kind, const struct cJSON *obj
     if (old != NULL)
         drop(k, old);
     fill_info(o, info);
-    return kind != KTHENA_PODS && (o->problem != NULL || o->unsupported[0] != '\0');
+    return o->problem != NULL || o->unsupported != NULL || o->warnings != NULL;
 }
 
 size_t kthena_count(const struct kthena *k, enum kthena_kind kind)
@@ -433,15 +449,23 @@ size_t kthena_count(const struct kthena *k, enum kthena_kind kind)
 
 void kthena_each(const struct kthena *k, void (*fn)(const struct kthena_info *info, void *arg), void *arg)
 {
-    for (int kind = KTHENA_SERVERS; kind <= KTHENA_ROUTES; kind++) {
+    for (int kind = 0; kind < KTHENA_KINDS; kind++) {
         LIST_EACH(it, &k->sets[kind].objects)
         {
             struct kthena_info info;
 
             fill_info(LIST_ITEM(it, struct kthena_object, link), &info);
-            fn(&info, arg);
+            if (kind != KTHENA_PODS || info.problem != NULL)
+                fn(&info, arg);
         }
     }
+}
+
+bool kthena_has_server(const struct kthena *k, const char *name)
+{
+    const struct kthena_object *o = find(k, KTHENA_SERVERS, name);
+
+    return o != NULL && o->problem == NULL;
 }
 
 /* ---- views ---- */

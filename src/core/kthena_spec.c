@@ -9,6 +9,9 @@
 #include "duration.h"
 #include "mem.h"
 
+/* A value in a text for people. */
+#define SHOWN(s) (int)((s).n < 60 ? (s).n : 60), (s).p != NULL ? (s).p : ""
+
 /* ---- notes ---- */
 
 static bool has_note(const struct kthena_notes *n, const char *path)
@@ -29,6 +32,20 @@ static void note(struct kthena_notes *n, const char *path)
 
     if (!has_note(n, path) && used + strlen(path) + 2 < sizeof(n->fields))
         (void)snprintf(n->fields + used, sizeof(n->fields) - used, "%s%s", used > 0 ? "," : "", path);
+}
+
+/* Frees the text. What does not fit any more is left out. */
+static void warn(struct kthena_notes *n, char *text)
+{
+    const size_t used = strlen(n->warnings);
+
+    for (char *p = text; *p != '\0'; p++) {
+        if (*p < ' ' || *p > '~')
+            *p = '?';
+    }
+    if (used + strlen(text) + 2 < sizeof(n->warnings))
+        (void)snprintf(n->warnings + used, sizeof(n->warnings) - used, "%s%s", used > 0 ? "\n" : "", text);
+    mem_free(text);
 }
 
 static void fail(struct kthena_notes *n, const char *problem)
@@ -132,7 +149,11 @@ static enum promtext_engine read_engine(struct slice name, struct kthena_notes *
         return PROMTEXT_VLLM;
     if (slice_ieq(name, SLICE("SGLang")))
         return PROMTEXT_SGLANG;
-    note(n, "spec.inferenceEngine");
+    warn(
+        n,
+        mem_printf(
+            "spec.inferenceEngine is \"%.*s\": expected vLLM or SGLang; the metrics of its pods are not read",
+            SHOWN(name)));
     return PROMTEXT_NONE;
 }
 
@@ -167,7 +188,9 @@ static void read_traffic(const cJSON *policy, struct kthena_server_spec *out, st
 
     if (timeout.n > 0 && (!duration_parse(timeout, &out->server.timeout_us) || out->server.timeout_us < 0)) {
         out->server.timeout_us = 0;
-        note(n, "spec.trafficPolicy.timeout");
+        warn(n, mem_printf("spec.trafficPolicy.timeout is \"%.*s\": expected a duration like 30s; none of "
+                           "its own applies",
+                           SHOWN(timeout)));
     }
     note_others(n, policy, "spec.trafficPolicy", "timeout");
 }
@@ -197,10 +220,20 @@ void kthena_spec_free_server(struct kthena_server_spec *s)
 
 /* ---- ModelRoute ---- */
 
+/* The rule that is being read. */
+struct rule_reader {
+    struct slice namespace;
+    struct route_rule_spec *rule;
+    struct kthena_notes *notes;
+    size_t number, n_targets; /* which of the route, and how many of its targets have been read */
+};
+
 /* Several at once: exact before prefix before regex. None set matches anything. */
-static void read_match(const cJSON *match, struct route_match *out, struct kthena_notes *n, const char *path)
+static void read_match(const struct rule_reader *r, const cJSON *match, struct route_match *out,
+                       const char *path)
 {
     static const char *const words[] = {"exact", "prefix", "regex"};
+    const char *problem;
 
     for (size_t i = 0; i < ARRAY_LEN(words) && out->kind == ROUTE_ANY; i++) {
         const struct slice text = kubeobj_text(match, words[i]);
@@ -210,71 +243,98 @@ static void read_match(const cJSON *match, struct route_match *out, struct kthen
         out->kind = (enum route_match_kind)((int)ROUTE_EXACT + (int)i);
         out->text = mem_dup_slice(text);
     }
-    if (route_match_problem(out) != NULL)
-        note(n, path);
-    note_others(n, match, path, "exact prefix regex");
+    problem = route_match_problem(out);
+    if (problem != NULL)
+        warn(r->notes, mem_printf("spec.rules[%zu]: the regex \"%.60s\" never matches: %s", r->number,
+                                  out->text, problem));
+    note_others(r->notes, match, path, "exact prefix regex");
 }
 
-static void read_headers(const cJSON *headers, struct route_rule_spec *rule, struct kthena_notes *n)
+static void read_headers(const struct rule_reader *r, const cJSON *headers)
 {
     const cJSON *header;
 
     cJSON_ArrayForEach(header, members(headers))
     {
-        struct route_header *h = route_rule_add_header(rule, slice_of(header->string));
+        struct route_header *h = route_rule_add_header(r->rule, slice_of(header->string));
 
         if (h == NULL)
-            fail(n, "a rule has more headers than are supported");
+            fail(r->notes, "a rule has more headers than are supported");
         else
-            read_match(header, &h->value, n, "spec.rules.modelMatch.headers");
+            read_match(r, header, &h->value, "spec.rules.modelMatch.headers");
+        if (route_hides_header(slice_of(header->string)))
+            warn(r->notes,
+                 mem_printf("spec.rules[%zu]: the header %.60s is not passed on to pods and counts as empty",
+                            r->number, header->string));
     }
 }
 
-static void read_model_match(const cJSON *match, struct route_rule_spec *rule, struct kthena_notes *n)
+static void read_model_match(const struct rule_reader *r, const cJSON *match)
 {
     const cJSON *body = kubeobj_get(match, "body");
 
-    read_headers(kubeobj_get(match, "headers"), rule, n);
-    read_match(kubeobj_get(match, "uri"), &rule->uri, n, "spec.rules.modelMatch.uri");
-    rule->model = text_or_null(kubeobj_text(body, "model"));
-    note_others(n, match, "spec.rules.modelMatch", "headers uri body");
-    note_others(n, body, "spec.rules.modelMatch.body", "model");
+    read_headers(r, kubeobj_get(match, "headers"));
+    read_match(r, kubeobj_get(match, "uri"), &r->rule->uri, "spec.rules.modelMatch.uri");
+    r->rule->model = text_or_null(kubeobj_text(body, "model"));
+    note_others(r->notes, match, "spec.rules.modelMatch", "headers uri body");
+    note_others(r->notes, body, "spec.rules.modelMatch.body", "model");
 }
 
-static void read_target(const cJSON *target, struct slice namespace, struct route_rule_spec *rule,
-                        struct kthena_notes *n)
+static int64_t read_weight(const struct rule_reader *r, const cJSON *weight)
+{
+    int64_t value;
+    char *text;
+
+    if (weight == NULL || cJSON_IsNull(weight))
+        return ROUTE_NO_WEIGHT;
+    if (kubeobj_int_of(weight, &value) && value >= 0 && value <= ROUTE_WEIGHT_MAX)
+        return value;
+    text = cJSON_PrintUnformatted(weight);
+    warn(r->notes, mem_printf("spec.rules[%zu].targetModels[%zu].weight is %.60s: expected a whole number "
+                              "from 0 to %d; it counts as 0",
+                              r->number, r->n_targets, text, ROUTE_WEIGHT_MAX));
+    cJSON_free(text);
+    return 0;
+}
+
+static void read_target(struct rule_reader *r, const cJSON *target)
 {
     const struct slice name = kubeobj_text(target, "modelServerName");
-    int64_t weight = ROUTE_NO_WEIGHT;
+    const int64_t weight = read_weight(r, kubeobj_get(target, "weight"));
     char *server;
 
-    note_others(n, target, "spec.rules.targetModels", "modelServerName weight");
+    note_others(r->notes, target, "spec.rules.targetModels", "modelServerName weight");
+    if (name.n == 0)
+        warn(r->notes, mem_printf("spec.rules[%zu].targetModels[%zu] names no ModelServer; it is left out",
+                                  r->number, r->n_targets));
+    r->n_targets++;
     if (name.n == 0)
         return;
-    if (kubeobj_int(target, "weight", &weight) && weight < 0)
-        weight = 0;
-    server = full_name(namespace, name);
-    if (!route_rule_add_target(rule, slice_of(server), weight))
-        fail(n, "a rule has more targets than are supported");
+    server = full_name(r->namespace, name);
+    if (!route_rule_add_target(r->rule, slice_of(server), weight))
+        fail(r->notes, "a rule has more targets than are supported");
     mem_free(server);
 }
 
 static void read_rule(const cJSON *o, struct slice namespace, struct route_spec *out, struct kthena_notes *n)
 {
-    struct route_rule_spec *rule = route_spec_add_rule(out);
+    struct rule_reader r = {.namespace = namespace, .notes = n, .number = out->n_rules};
     const cJSON *target;
 
-    if (rule == NULL) {
+    r.rule = route_spec_add_rule(out);
+    if (r.rule == NULL) {
         fail(n, "it has more rules than are supported");
         return;
     }
-    rule->name = text_or_null(kubeobj_text(o, "name"));
-    read_model_match(kubeobj_get(o, "modelMatch"), rule, n);
+    r.rule->name = text_or_null(kubeobj_text(o, "name"));
+    read_model_match(&r, kubeobj_get(o, "modelMatch"));
     cJSON_ArrayForEach(target, kubeobj_get(o, "targetModels"))
     {
-        read_target(target, namespace, rule, n);
+        read_target(&r, target);
     }
     note_others(n, o, "spec.rules", "name modelMatch targetModels");
+    if (route_weights_problem(r.rule) != NULL)
+        warn(n, mem_printf("spec.rules[%zu] takes no request: %s", r.number, route_weights_problem(r.rule)));
 }
 
 static void read_adapters(const cJSON *adapters, struct route_spec *out, struct kthena_notes *n)
@@ -285,7 +345,9 @@ static void read_adapters(const cJSON *adapters, struct route_spec *out, struct 
     {
         const struct slice name = kubeobj_string(adapter);
 
-        if (name.n > 0 && !route_spec_add_adapter(out, name))
+        if (name.n == 0)
+            warn(n, mem_strdup("spec.loraAdapters has one that is no text or empty; it is left out"));
+        else if (!route_spec_add_adapter(out, name))
             fail(n, "it has more adapters than are supported");
     }
 }

@@ -60,15 +60,18 @@ bool kubeobj_bool(const struct cJSON *o, const char *key, bool otherwise)
     return cJSON_IsBool(v) ? cJSON_IsTrue(v) : otherwise;
 }
 
-bool kubeobj_int(const struct cJSON *o, const char *key, int64_t *value)
+bool kubeobj_int_of(const struct cJSON *v, int64_t *value)
 {
-    const cJSON *v = kubeobj_get(o, key);
-
     if (!cJSON_IsNumber(v) || fabs(v->valuedouble) > 1e15 || trunc(v->valuedouble) < v->valuedouble ||
         trunc(v->valuedouble) > v->valuedouble)
         return false;
     *value = (int64_t)v->valuedouble;
     return true;
+}
+
+bool kubeobj_int(const struct cJSON *o, const char *key, int64_t *value)
+{
+    return kubeobj_int_of(kubeobj_get(o, key), value);
 }
 
 bool kubeobj_meta(const struct cJSON *o, struct kubeobj_meta *meta)

@@ -61,6 +61,31 @@ bool route_rule_add_target(struct route_rule_spec *r, struct slice server, int64
     return true;
 }
 
+/* Rules look at what goes on to the pods; these fields never do, or change on the way. */
+bool route_hides_header(struct slice name)
+{
+    static const enum header_id hidden[] = {HEADER_HOST,
+                                            HEADER_CONNECTION,
+                                            HEADER_KEEP_ALIVE,
+                                            HEADER_PROXY_CONNECTION,
+                                            HEADER_TE,
+                                            HEADER_PROXY_AUTHENTICATE,
+                                            HEADER_TRAILER,
+                                            HEADER_PROXY_AUTHORIZATION,
+                                            HEADER_EXPECT,
+                                            HEADER_TRANSFER_ENCODING,
+                                            HEADER_UPGRADE,
+                                            HEADER_HTTP2_SETTINGS,
+                                            HEADER_CONTENT_LENGTH};
+    const enum header_id id = headers_id(name);
+
+    for (size_t i = 0; i < ARRAY_LEN(hidden); i++) {
+        if (id == hidden[i])
+            return true;
+    }
+    return false;
+}
+
 bool route_rule_is_open(const struct route_rule_spec *r)
 {
     return r->n_headers == 0 && r->uri.kind == ROUTE_ANY && r->model == NULL;

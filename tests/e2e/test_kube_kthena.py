@@ -263,6 +263,38 @@ def test_unsupported_fields(world):
     assert timeouts == [20000, 20000]
 
 
+def test_warnings(world):
+    """What is wrong in an object is said once for each generation and shown in the dump as long as it is so."""
+    w = world()
+    w.put_pod("a", "127.0.0.1")
+    w.put_pod("bad", "127.0.0.0.1")
+    w.put_server(engine="TGI")
+    w.put_route(servers=[("chat", 1), ("gone", -5)])
+    w.put_route("none", model="n", servers=())
+    r = w.run()
+    said = {"no IP address": "Pod default/bad", "expected vLLM or SGLang": "ModelServer default/chat",
+            r"targetModels\[1\].weight is -5: expected a whole number": "ModelRoute default/chat",
+            "takes no request: there is no target": "ModelRoute default/none", "names a ModelServer that does not exist.*default/gone": "default/chat"}
+    for text, who in said.items():
+        assert who.rpartition(" ")[2] in r.stderr.wait_for_line("WARN.*" + text), text
+    wait_until(lambda: w.api.watching() == 3, "three watches")
+    w.api.error_in_watches(410)
+    wait_until(lambda: len(w.api.asked("list")) >= 6 and w.api.watching() == 3, "everything to be listed again")
+    for text in said:
+        assert len(r.stderr.all(text)) == 1, text
+
+    def shown():
+        return {"%s %s" % (o["kind"], o["name"]): o for o in r.dump("kubernetes")["kubernetes"] if "kind" in o}
+    objects = shown()
+    assert objects["Pod default/bad"]["problem"] and len([k for k in objects if k.startswith("Pod")]) == 1
+    assert len(objects["ModelServer default/chat"]["warnings"]) == 1 and objects["ModelServer default/chat"]["unsupported"] == []
+    assert objects["ModelRoute default/chat"]["warnings"][1] == "there is no ModelServer default/gone"
+    w.put_server("gone")
+    wait_until(lambda: len(shown()["ModelRoute default/chat"]["warnings"]) == 1, "the server to be there")
+    w.put_route(servers=[("chat", 1), ("gone", -6)])
+    r.stderr.wait_for_line("weight is -6")
+
+
 def test_not_ready_before_everything_is_known(world):
     """Part of what the cluster has is never in force: no 404 for a route that is still being read."""
     w = world()

@@ -300,6 +300,7 @@ def test_large_answer_does_not_stall_streams(start, tmp_path):
         c.put_pod("big-%d" % i, "127.1.%d.%d" % (i // 250, i % 250 + 1), labels={"app": "other"})
     c.add(1)
     r = c.run()
+    wait_until(lambda: c.api.watching() == 3, "the watches", 20)
     before = r.metrics()
     c.api.error_in_watches(410)
     wait_until(lambda: len(c.api.asked("list", "pods")) >= 10, "a second list in five pages", 20)

@@ -248,9 +248,36 @@ static void test_what_is_said(void **state)
     assert_string_equal(info.name, "/t");
     assert_non_null(info.problem);
     assert_false(put(k, KTHENA_SERVERS, mem_strdup("{}"), &info));
+    assert_true(kthena_has_server(k, "ns/s"));
+    assert_false(kthena_has_server(k, "/t"));
     kthena_each(k, count_used, n);
     assert_int_equal(n[0], 1);
     assert_int_equal(n[1], 1);
+    kthena_free(k);
+}
+
+/* A pod that cannot be reached is told apart from one that is not ready; told again only when it changes. */
+static void test_pod_without_an_address(void **state)
+{
+    struct kthena *k = kthena_new();
+    struct kthena_info info;
+    const char *text =
+        "{\"metadata\":{\"name\":\"p\",\"namespace\":\"ns\",\"uid\":\"u\",\"labels\":{\"app\":\"a\"}},"
+        "\"status\":{\"podIP\":\"%s\",\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}]}}";
+    char *bad = mem_alloc(512);
+
+    (void)state;
+    (void)snprintf(bad, 512, text, "10.0.0");
+    put_server(k, "s", "a", 80);
+    kthena_view_free(kthena_view(k));
+    (void)kthena_next_dirty(k);
+    assert_true(put(k, KTHENA_PODS, mem_strdup(bad), &info));
+    assert_string_equal(info.problem, "status.podIP is no IP address");
+    assert_false(put(k, KTHENA_PODS, bad, &info));
+    put_pod(k, "q", "v", "", "a", true);
+    assert_null(kthena_next_dirty(k));
+    put_pod(k, "p", "u", "10.0.0.1", "a", true);
+    expect_dirty(k, "ns/s", "10.0.0.1:80/u");
     kthena_free(k);
 }
 
@@ -405,7 +432,8 @@ int main(void)
         cmocka_unit_test(test_pods_of_a_server),    cmocka_unit_test(test_server_that_changes),
         cmocka_unit_test(test_server_that_is_gone), cmocka_unit_test(test_generation),
         cmocka_unit_test(test_lists_replace),       cmocka_unit_test(test_order_of_routes),
-        cmocka_unit_test(test_what_is_said),        cmocka_unit_test(test_random_programs)};
+        cmocka_unit_test(test_what_is_said),        cmocka_unit_test(test_pod_without_an_address),
+        cmocka_unit_test(test_random_programs)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,29 +65,35 @@ static void test_server_notes(void **state)
     static const struct {
         const char *spec, *fields;
         bool used;
+        const char *warnings; /* NULL: none */
     } cases[] = {
         {"{\"inferenceEngine\":\"vLLM\",\"workloadSelector\":{\"matchLabels\":{\"a\":\"b\"}},"
          "\"workloadPort\":{\"port\":1},"
          "\"trafficPolicy\":{\"retry\":{\"attempts\":2}},\"kvConnector\":{\"type\":\"nixl\"},\"x\":null}",
-         "spec.trafficPolicy.retry,spec.kvConnector", true},
+         "spec.trafficPolicy.retry,spec.kvConnector", true, NULL},
         {"{\"inferenceEngine\":\"TGI\",\"workloadSelector\":{\"matchLabels\":{\"a\":\"b\"},\"pdGroup\":{"
          "\"groupKey\":\"g\","
          "\"decodeLabels\":{\"role\":\"decode\"}}},\"workloadPort\":{\"port\":1},\"trafficPolicy\":{"
          "\"timeout\":\"soon\"}}",
-         "spec.inferenceEngine,spec.workloadSelector.pdGroup,spec.trafficPolicy.timeout", true},
+         "spec.workloadSelector.pdGroup", true,
+         "spec.inferenceEngine is \"TGI\": expected vLLM or SGLang; the metrics of its pods are not read\n"
+         "spec.trafficPolicy.timeout is \"soon\": expected a duration like 30s; none of its own applies"},
+        {"{\"workloadSelector\":{\"matchLabels\":{\"a\":\"b\"}},\"workloadPort\":{\"port\":1}}", "", true,
+         "spec.inferenceEngine is \"\": expected vLLM or SGLang; the metrics of its pods are not read"},
         {"{\"inferenceEngine\":\"vLLM\",\"workloadSelector\":{\"matchLabels\":{}},\"workloadPort\":{\"port\":"
          "1}}",
-         "", false},
+         "", false, NULL},
         {"{\"inferenceEngine\":\"vLLM\",\"workloadSelector\":{\"matchLabels\":{\"a\":\"b\"}},"
          "\"workloadPort\":{\"port\":70000}}",
-         "", false},
+         "", false, NULL},
         {"{\"inferenceEngine\":\"vLLM\",\"workloadSelector\":{\"matchLabels\":{\"a\":\"b\"}},"
          "\"workloadPort\":{\"port\":1,"
          "\"protocol\":\"grpc\"}}",
-         "", false},
-        {"[]", "spec.inferenceEngine", false},
-        {"{\"workloadSelector\":[1],\"workloadPort\":\"x\",\"a,b \\u00e9\":1}",
-         "spec.inferenceEngine,spec.a?b???", false}};
+         "", false, NULL},
+        {"[]", "", false,
+         "spec.inferenceEngine is \"\": expected vLLM or SGLang; the metrics of its pods are not read"},
+        {"{\"inferenceEngine\":\"vLLM\",\"workloadSelector\":[1],\"workloadPort\":\"x\",\"a,b \\u00e9\":1}",
+         "spec.a?b???", false, NULL}};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -96,6 +102,7 @@ static void test_server_notes(void **state)
         struct cJSON *o = server(cases[i].spec, &s, &n);
 
         assert_string_equal(n.fields, cases[i].fields);
+        assert_string_equal(n.warnings, cases[i].warnings != NULL ? cases[i].warnings : "");
         assert_int_equal(n.problem == NULL, cases[i].used);
         kthena_spec_free_server(&s);
         kubeobj_free(o);
@@ -178,7 +185,7 @@ static void test_route_notes(void **state)
          "spec.rules.targetModels.externalModelProviderName,spec.rules.mirror,spec.rateLimit", true},
         {"{\"modelName\":\"m\",\"rules\":[{\"modelMatch\":{\"uri\":{\"regex\":\"(\"}},\"targetModels\":[{"
          "\"modelServerName\":\"s\"}]}]}",
-         "spec.rules.modelMatch.uri", true},
+         "", true},
         {"{\"modelName\":\"m\",\"parentRefs\":[{\"name\":\"gw\"}],\"rules\":[{\"targetModels\":[{"
          "\"modelServerName\":\"s\"}]}]}",
          "", false},
@@ -202,6 +209,59 @@ static void test_route_notes(void **state)
     }
 }
 
+/* Each says where it is, what is there and what was expected. */
+static void test_route_warnings(void **state)
+{
+    static const struct {
+        const char *rules, *warnings;
+    } cases[] = {
+        {"[{\"targetModels\":[{\"modelServerName\":\"s\",\"weight\":0},{\"modelServerName\":\"t\",\"weight\":"
+         "1000000}]}]",
+         ""},
+        {"[{\"targetModels\":[{\"modelServerName\":\"s\",\"weight\":1},{\"modelServerName\":\"t\",\"weight\":"
+         "-5}]}]",
+         "spec.rules[0].targetModels[1].weight is -5: expected a whole number from 0 to 1000000; it counts "
+         "as 0"},
+        {"[{\"targetModels\":[{\"modelServerName\":\"s\",\"weight\":1e30}]}]",
+         "spec.rules[0].targetModels[0].weight is 1e+30: expected a whole number from 0 to 1000000; it "
+         "counts as 0\n"
+         "spec.rules[0] takes no request: all weights are 0; expected one above"},
+        {"[{\"targetModels\":[{\"modelServerName\":\"s\",\"weight\":\"7\"},{\"modelServerName\":\"t\","
+         "\"weight\":0.5}]}]",
+         "spec.rules[0].targetModels[0].weight is \"7\": expected a whole number from 0 to 1000000; it "
+         "counts as 0\n"
+         "spec.rules[0].targetModels[1].weight is 0.5: expected a whole number from 0 to 1000000; it counts "
+         "as 0\n"
+         "spec.rules[0] takes no request: all weights are 0; expected one above"},
+        {"[{\"targetModels\":[{\"modelServerName\":\"s\",\"weight\":1},{\"modelServerName\":\"t\"}]}]",
+         "spec.rules[0] takes no request: some targets have a weight and some have none; expected all or "
+         "none"},
+        {"[{\"targetModels\":[{\"modelServerName\":\"s\"}]},{\"targetModels\":[]},{}]",
+         "spec.rules[1] takes no request: there is no target\nspec.rules[2] takes no request: there is no "
+         "target"},
+        {"[{\"targetModels\":[{\"modelServerName\":\"s\"},{\"externalModelProviderName\":\"e\"},7]}]",
+         "spec.rules[0].targetModels[1] names no ModelServer; it is left out\n"
+         "spec.rules[0].targetModels[2] names no ModelServer; it is left out"},
+        {"[{\"modelMatch\":{\"headers\":{\"host\":{\"regex\":\"(\"}}},\"targetModels\":[{\"modelServerName\":"
+         "\"s\"}]}]",
+         "spec.rules[0]: the regex \"(\" never matches: ( has no )\n"
+         "spec.rules[0]: the header host is not passed on to pods and counts as empty"}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char *spec = mem_printf("{\"modelName\":\"m\",\"rules\":%s}", cases[i].rules);
+        struct route_spec r;
+        struct kthena_notes n;
+        struct cJSON *o = route(spec, &r, &n);
+
+        assert_null(n.problem);
+        assert_string_equal(n.warnings, cases[i].warnings);
+        route_spec_free(&r);
+        kubeobj_free(o);
+        mem_free(spec);
+    }
+}
+
 static void test_notes_are_bounded(void **state)
 {
     struct buf spec;
@@ -214,10 +274,14 @@ static void test_notes_are_bounded(void **state)
     assert_true(buf_printf(&spec, "{\"modelName\":\"m\",\"rules\":[{}]"));
     for (int i = 0; i < 200; i++)
         assert_true(buf_printf(&spec, ",\"unknown-field-%d\":1", i));
-    assert_true(buf_append(&spec, "}", 2));
+    assert_true(buf_printf(&spec, ",\"loraAdapters\":[7"));
+    for (int i = 0; i < 200; i++)
+        assert_true(buf_printf(&spec, ",%d", i));
+    assert_true(buf_append(&spec, "]}", 3));
     o = route(buf_slice(&spec).p, &r, &n);
     assert_true(strlen(n.fields) < KTHENA_SPEC_NOTES_MAX && strlen(n.fields) > KTHENA_SPEC_NOTES_MAX / 2);
     assert_non_null(strstr(n.fields, "spec.unknown-field-0,"));
+    assert_true(strlen(n.warnings) < KTHENA_SPEC_NOTES_MAX && strlen(n.warnings) > KTHENA_SPEC_NOTES_MAX / 2);
     route_spec_free(&r);
     kubeobj_free(o);
     buf_free(&spec);
@@ -226,9 +290,10 @@ static void test_notes_are_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_server),      cmocka_unit_test(test_server_notes),
-        cmocka_unit_test(test_groups),      cmocka_unit_test(test_route),
-        cmocka_unit_test(test_route_notes), cmocka_unit_test(test_notes_are_bounded)};
+        cmocka_unit_test(test_server),           cmocka_unit_test(test_server_notes),
+        cmocka_unit_test(test_groups),           cmocka_unit_test(test_route),
+        cmocka_unit_test(test_route_notes),      cmocka_unit_test(test_route_warnings),
+        cmocka_unit_test(test_notes_are_bounded)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
