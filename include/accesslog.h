@@ -3,20 +3,37 @@
 #ifndef ACCESSLOG_H
 #define ACCESSLOG_H
 
-#include "buf.h"
+#include "log.h"
 
 #define ACCESSLOG_VALUE_MAX 1024        /* bytes of one value; a longer one is cut and ends in "..." */
 #define ACCESSLOG_LINE_MAX  (96 * 1024) /* no line is longer, however much of it has to be escaped */
 
+/* What the lines of all requests of a route say of it, ready to be put in. */
+struct accesslog_route {
+    char *bytes; /* of the slices */
+    struct accesslog_route_fields {
+        struct slice names;   /* model_name, model_route, model_server */
+        struct slice backend; /* backend_type, backend_name, upstream_model */
+    } text, json;
+};
+
+/* The backend is the model server. Begins with zeros, or is set anew. */
+void accesslog_route_set(struct accesslog_route *a, const char *model_name, const char *route,
+                         const char *server, const char *upstream_model);
+void accesslog_route_free(struct accesslog_route *a);
+
 struct accesslog_entry {
     int64_t wall_us;                     /* receipt of the first byte */
-    struct slice method, path, protocol; /* path without query; client input, escaped */
+    const struct accesslog_route *route; /* NULL = none was found */
+    struct slice model_name;             /* that no route has */
+    bool plain;                          /* method, path, request_id, session and user are: log_is_plain */
+    struct slice method, path;           /* path without query; client input, escaped */
+    unsigned minor;                      /* of HTTP/1 */
     unsigned status;                     /* 0 = nothing was answered */
     const char *error_type;              /* outcome name, NULL = success */
     struct slice error_message;
-    struct slice model_name, model_route, model_server, selected_pod, request_id;
-    const char *backend_type; /* "model_server", NULL = omitted */
-    struct slice backend_name, upstream_model;
+    struct log_known selected_pod;
+    struct slice request_id;
     unsigned upstream_status, upstream_attempts;
     const char *error_origin;            /* "client", "router", "upstream" or NULL */
     int64_t input_tokens, output_tokens; /* 0 = omitted */

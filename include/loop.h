@@ -51,7 +51,8 @@ struct loop {
     struct event *tick;
     bool ticking;
     struct list tasks, graves;
-    int64_t now_us; /* 0 = not stamped yet in this turn */
+    int64_t now_us;  /* 0 = not stamped yet in this turn */
+    int64_t wall_us; /* the same moment by the clock on the wall; log lines of this turn have it */
     bool stopped;
     void (*on_turn_end)(void *arg);
     void *on_turn_end_arg;
@@ -69,6 +70,14 @@ int64_t loop_stamp_us(struct loop *l);
 static inline int64_t loop_now_us(struct loop *l)
 {
     return l->now_us != 0 ? l->now_us : loop_stamp_us(l);
+}
+
+/* What the clock on the wall showed at an earlier stamp. */
+static inline int64_t loop_wall_us(struct loop *l, int64_t stamp_us)
+{
+    const int64_t now_us = loop_now_us(l);
+
+    return l->wall_us - (now_us - stamp_us);
 }
 
 /* Changes what is waited for at the descriptor, from the events `before` to `now`: EPOLLIN, EPOLLOUT,

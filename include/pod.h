@@ -4,7 +4,7 @@
 #ifndef POD_H
 #define POD_H
 
-#include "util.h"
+#include "log.h"
 
 /* The last scraped numbers, summed or joined over an engine's ranks. NAN = missing in the pod's metrics. */
 struct pod_numbers {
@@ -53,7 +53,8 @@ enum pod_room {
 struct upstream;
 
 struct pod {
-    char *name;         /* authority as configured: "10.0.0.1:8000", "[::1]:8000", "pod-0.svc:8000" */
+    char *name; /* authority as configured: "10.0.0.1:8000", "[::1]:8000", "pod-0.svc:8000" */
+    struct log_known log_name;
     uint64_t id;        /* never 0, never used twice */
     unsigned refs;      /* who points here: models, requests, discovery */
     unsigned in_flight; /* requests of ours, all models; counted by admit, released once in request_finish */

@@ -92,9 +92,10 @@ struct request {
     int64_t received_us, body_us, queued_us, admitted_us, sent_us, head_us, first_byte_us,
         end_us; /* 0 = not reached */
 
-    /* Lengths of what stands in text one after another; see the functions below. */
-    uint32_t id_n, method_n, target_n, session_n;
-    char text[];
+    bool plain; /* log lines may have id, method, session, user and path as they are (log_is_plain) */
+    uint32_t id_n, method_n, session_n, path_n, target_n;
+    uint32_t path_at; /* of the path in text */
+    char text[];      /* id, method, session, user, path, target */
 };
 
 static inline struct slice request_id(const struct request *r)
@@ -108,13 +109,22 @@ static inline struct slice request_method(const struct request *r)
 }
 static inline struct slice request_target(const struct request *r)
 {
-    return (struct slice){r->text + r->id_n + r->method_n, r->target_n};
+    return (struct slice){r->text + r->path_at + r->path_n, r->target_n};
+}
+/* headers_path of it. */
+static inline struct slice request_path(const struct request *r)
+{
+    return (struct slice){r->text + r->path_at, r->path_n};
 }
 /* Empty: of no session. */
 static inline struct slice request_session(const struct request *r)
 {
-    return (struct slice){r->session != NULL ? r->session : r->text + r->id_n + r->method_n + r->target_n,
-                          r->session_n};
+    return (struct slice){r->session != NULL ? r->session : r->text + r->id_n + r->method_n, r->session_n};
+}
+/* One of these for a log line. */
+static inline struct log_known request_known(const struct request *r, struct slice part)
+{
+    return (struct log_known){part, r->plain && part.n > 0};
 }
 static inline struct request *request_of(const struct boostq_item *item)
 {

@@ -17,35 +17,69 @@ MUST_CHECK static inline struct text text_skip(struct text t, size_t n_bytes)
     return (struct text){t.at + n_bytes, t.left_bytes - n_bytes};
 }
 
-/* Pieces are short: two moves that may overlap are cheaper than a call. */
+typedef uint64_t text_16 __attribute__((vector_size(16)));
+
+/* The first and the last bytes, as many as the type has; they may overlap. */
+#define TEXT_COPY_ENDS(type, to, from, n_bytes)                                                              \
+    do {                                                                                                     \
+        type first_, last_;                                                                                  \
+        memcpy(&first_, (from), sizeof(type));                                                               \
+        memcpy(&last_, (from) + (n_bytes) - sizeof(type), sizeof(type));                                     \
+        memcpy((to), &first_, sizeof(type));                                                                 \
+        memcpy((to) + (n_bytes) - sizeof(type), &last_, sizeof(type));                                       \
+    } while (0)
+
+/* Pieces are short: a few moves are cheaper than a call. Those of constant length are left to the compiler.
+ */
 static inline void text_copy(char *to, const char *from, size_t n_bytes)
 {
-    if (n_bytes >= 8 && n_bytes <= 16) {
-        uint64_t ends[2];
-
-        memcpy(&ends[0], from, 8);
-        memcpy(&ends[1], from + n_bytes - 8, 8);
-        memcpy(to, &ends[0], 8);
-        memcpy(to + n_bytes - 8, &ends[1], 8);
-    } else if (n_bytes >= 4 && n_bytes < 8) {
-        uint32_t ends[2];
-
-        memcpy(&ends[0], from, 4);
-        memcpy(&ends[1], from + n_bytes - 4, 4);
-        memcpy(to, &ends[0], 4);
-        memcpy(to + n_bytes - 4, &ends[1], 4);
-    } else if (n_bytes > 0) {
+    if (__builtin_constant_p(n_bytes) || n_bytes > 64) {
         memcpy(to, from, n_bytes);
+    } else if (n_bytes > 32) {
+        TEXT_COPY_ENDS(text_16, to, from, 32);
+        TEXT_COPY_ENDS(text_16, to + n_bytes - 32, from + n_bytes - 32, 32);
+    } else if (n_bytes >= 16) {
+        TEXT_COPY_ENDS(text_16, to, from, n_bytes);
+    } else if (n_bytes >= 8) {
+        TEXT_COPY_ENDS(uint64_t, to, from, n_bytes);
+    } else if (n_bytes >= 4) {
+        TEXT_COPY_ENDS(uint32_t, to, from, n_bytes);
+    } else {
+        for (size_t i = 0; i < n_bytes; i++)
+            to[i] = from[i];
     }
 }
+
+/* ---- where room is known to suffice: what comes behind the piece is returned ---- */
+
+MUST_CHECK static inline char *text_add(char *to, struct slice piece)
+{
+    text_copy(to, piece.p, piece.n);
+    return to + piece.n;
+}
+
+/* One digit is what most numbers of a line have. */
+MUST_CHECK static inline char *text_add_int(char *to, int64_t n)
+{
+    if (n < 0 || n > 9)
+        return to + number_format_int(n, to);
+    *to = (char)('0' + n);
+    return to + 1;
+}
+
+MUST_CHECK static inline char *text_add_bool(char *to, bool b)
+{
+    return text_add(to, b ? SLICE("true") : SLICE("false"));
+}
+
+/* ---- where it may not ---- */
 
 /* The whole piece or nothing, and then nothing more. */
 MUST_CHECK static inline struct text text_put(struct text t, struct slice piece)
 {
     if (piece.n > t.left_bytes)
         return (struct text){t.at, 0};
-    text_copy(t.at, piece.p, piece.n);
-    return text_skip(t, piece.n);
+    return (struct text){text_add(t.at, piece), t.left_bytes - piece.n};
 }
 
 MUST_CHECK static inline struct text text_put_char(struct text t, char c)
@@ -61,15 +95,12 @@ MUST_CHECK static inline struct text text_put_bool(struct text t, bool b)
     return text_put(t, b ? SLICE("true") : SLICE("false"));
 }
 
-/* Asks for the room of the longest number. One digit is what most numbers of a line have. */
+/* Asks for the room of the longest number. */
 MUST_CHECK static inline struct text text_put_int(struct text t, int64_t n)
 {
     if (t.left_bytes < NUMBER_TEXT_MAX)
         return (struct text){t.at, 0};
-    if (n < 0 || n > 9)
-        return text_skip(t, number_format_int(n, t.at));
-    *t.at = (char)('0' + n);
-    return text_skip(t, 1);
+    return text_skip(t, (size_t)(text_add_int(t.at, n) - t.at));
 }
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef TOPOLOGY_H
 #define TOPOLOGY_H
 
+#include "accesslog.h"
 #include "config.h"
 #include "discover.h"
 #include "htab.h"
@@ -41,7 +42,9 @@ struct topology_series {
 struct topology_route {
     struct list link;                      /* in topology.alive */
     char *name, *model_name, *server_name; /* of the route, public, of the server */
-    char *upstream_model;                  /* what pods call it; NULL = the public name */
+    struct log_known log_model_name;
+    struct accesslog_route log_names;
+    char *upstream_model; /* what pods call it; NULL = the public name */
     char *upstream_value; /* the same as JSON string, quotes included; NULL = body untouched */
     int64_t timeout_us;   /* to an answer's head; <= 0 = none */
     struct model *model;

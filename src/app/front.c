@@ -183,7 +183,7 @@ static bool front_on_head(struct client *c)
 static bool front_wants_models(const struct request *r)
 {
     return (r->head_only || slice_eq(request_method(r), SLICE("GET"))) &&
-           slice_eq(headers_path(request_target(r)), SLICE("/v1/models"));
+           slice_eq(request_path(r), SLICE("/v1/models"));
 }
 
 static void front_on_request(struct client *c)

@@ -4,36 +4,36 @@
 #include <stdio.h>
 
 #include "accesslog.h"
-#include "clock.h"
-#include "headers.h"
 #include "metrics.h"
 
 /* ---- the queue's lines ---- */
 
-#define REPORT_BOOST_FIELDS(r)                                                                               \
-    LOG_SLICE("req", request_id(r)), LOG_STR("model", (r)->route->model_name),                               \
-        LOG_SLICE("session", request_session(r)), LOG_BOOL("boosted", (r)->out->admit.queue.boosted),        \
-        LOG_INT("queue_len", boostq_len(&(r)->route->model->q)),                                             \
-        LOG_MS("wait_ms", loop_now_us((r)->server->loop) - (r)->queued_us),                                  \
-        LOG_STR("pod", (r)->pod != NULL ? (r)->pod->name : NULL)
-
-static void report_boost_event(const struct request *r, const char *event)
+static struct log_known report_pod(const struct request *r)
 {
-    if (r->sticky == NULL)
-        log_info(event, REPORT_BOOST_FIELDS(r));
-    else
-        log_info(event, REPORT_BOOST_FIELDS(r), LOG_STR("sticky", r->sticky));
+    return r->pod != NULL ? r->pod->log_name : (struct log_known){.is_plain = false};
 }
 
-static void report_fair_event(const struct request *r, const char *event)
+static void report_boost_event(const struct request *r, struct slice event)
 {
-    log_info(event, LOG_SLICE("req", request_id(r)), LOG_STR("model", r->route->model_name),
-             LOG_SLICE("user", r->user), LOG_INT("queue_len", boostq_len(&r->route->model->q)),
-             LOG_MS("wait_ms", loop_now_us(r->server->loop) - r->queued_us),
-             LOG_STR("pod", r->pod != NULL ? r->pod->name : NULL));
+    LOG_EVENT(LOG_INFO, event, LOG_KNOWN("req", request_known(r, request_id(r))),
+              LOG_KNOWN("model", r->route->log_model_name),
+              LOG_KNOWN("session", request_known(r, request_session(r))),
+              LOG_BOOL("boosted", r->out->admit.queue.boosted),
+              LOG_INT("queue_len", boostq_len(&r->route->model->q)),
+              LOG_MS("wait_ms", loop_now_us(r->server->loop) - r->queued_us), LOG_KNOWN("pod", report_pod(r)),
+              LOG_STR("sticky", r->sticky));
 }
 
-void report_queue_event(const struct request *r, const char *boost_event, const char *fair_event)
+static void report_fair_event(const struct request *r, struct slice event)
+{
+    LOG_EVENT(LOG_INFO, event, LOG_KNOWN("req", request_known(r, request_id(r))),
+              LOG_KNOWN("model", r->route->log_model_name), LOG_KNOWN("user", request_known(r, r->user)),
+              LOG_INT("queue_len", boostq_len(&r->route->model->q)),
+              LOG_MS("wait_ms", loop_now_us(r->server->loop) - r->queued_us),
+              LOG_KNOWN("pod", report_pod(r)));
+}
+
+void report_queue_event(const struct request *r, struct slice boost_event, struct slice fair_event)
 {
     if (r->session_n > 0 && r->server->config->enable_session_boost)
         report_boost_event(r, boost_event);
@@ -112,7 +112,7 @@ static struct topology_series report_series(const struct request *r, const char 
 
 static struct topology_series report_find_series(const struct request *r)
 {
-    const char *path = report_path_label(headers_path(request_target(r)));
+    const char *path = report_path_label(request_path(r));
     struct topology_route *route = r->route;
     struct topology_series found;
 
@@ -178,47 +178,52 @@ static int64_t report_span_us(int64_t from_us, int64_t to_us)
 
 static void report_fill_entry(const struct request *r, struct accesslog_entry *e)
 {
-    const struct topology_route *route = r->route;
-    const bool failed = report_origin(r) != NULL;
+    const char *const origin = report_origin(r);
 
     *e = (struct accesslog_entry){
-        .wall_us = clock_wall_us() - (clock_mono_us() - r->received_us),
+        .wall_us = loop_wall_us(r->server->loop, r->received_us),
+        .route = r->route != NULL ? &r->route->log_names : NULL,
+        .plain = r->plain,
         .method = request_method(r),
-        .path = headers_path(request_target(r)),
-        .protocol = r->minor == 0 ? SLICE("HTTP/1.0") : SLICE("HTTP/1.1"),
-        .status = r->status != 0 ? r->status : outcome_info(r->outcome)->status,
-        .error_type = failed ? outcome_info(r->outcome)->name : NULL,
-        .error_message = slice_of(failed ? request_message(r) : NULL),
-        .model_name = slice_of(route != NULL ? route->model_name : r->model_name),
+        .path = request_path(r),
+        .minor = r->minor,
+        .status = r->status,
+        .selected_pod = report_pod(r),
         .request_id = request_id(r),
         .upstream_status = r->upstream_status,
         .upstream_attempts = r->attempts,
-        .input_tokens = r->tokens != NULL ? r->tokens->input : 0,
-        .output_tokens = r->tokens != NULL ? r->tokens->output : 0,
-        .error_origin = report_origin(r),
         .total_us = r->end_us - r->received_us,
         .request_us = report_span_us(r->received_us, r->body_us),
         .upstream_us = report_span_us(r->admitted_us, r->head_us != 0 ? r->head_us : r->end_us),
         .response_us = report_span_us(r->head_us, r->end_us),
-        .queue_us = r->queued_us == 0
-                        ? -1
-                        : report_span_us(r->queued_us, r->admitted_us != 0 ? r->admitted_us : r->end_us),
+        .queue_us = -1,
         .ttft_us = r->first_byte_us == 0 ? -1 : r->first_byte_us - r->received_us,
         .session = request_session(r),
         .sticky = r->sticky,
         .user = r->user,
-        .has_queue = r->queued_us != 0 && r->server->config->enable_session_boost,
         .boosted = r->boosted,
         .overtaken = r->overtaken,
-        .closed_by = r->closed_by,
-        .closed_phase = r->closed_by != NULL ? request_state_name(r->closed_in) : NULL,
     };
-    if (route != NULL) {
-        e->model_route = slice_of(route->name);
-        e->model_server = e->backend_name = slice_of(route->server_name);
-        e->backend_type = "model_server";
-        e->upstream_model = slice_of(topology_upstream_model(route));
-        e->selected_pod = slice_of(r->pod != NULL ? r->pod->name : NULL);
+    if (r->route == NULL)
+        e->model_name = slice_of(r->model_name);
+    if (r->tokens != NULL) {
+        e->input_tokens = r->tokens->input;
+        e->output_tokens = r->tokens->output;
+    }
+    if (r->queued_us != 0) {
+        e->queue_us = report_span_us(r->queued_us, r->admitted_us != 0 ? r->admitted_us : r->end_us);
+        e->has_queue = r->server->config->enable_session_boost;
+    }
+    if (r->status == 0)
+        e->status = outcome_info(r->outcome)->status;
+    if (origin != NULL) {
+        e->error_type = outcome_info(r->outcome)->name;
+        e->error_message = slice_of(request_message(r));
+        e->error_origin = origin;
+    }
+    if (r->closed_by != NULL) {
+        e->closed_by = r->closed_by;
+        e->closed_phase = request_state_name(r->closed_in);
     }
 }
 

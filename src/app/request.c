@@ -121,17 +121,21 @@ static struct request *request_from_head(const struct config *c, const struct ht
     const struct slice user = line && c->enable_fairness_scheduling
                                   ? request_find_header(head, c->user_headers, c->n_user_headers)
                                   : none;
+    const struct slice path = line ? headers_path(target) : none;
     char id[HEADERS_REQUEST_ID_MAX + 1], *at;
     const size_t id_n = headers_request_id(line ? http1_find(head, HEADER_X_REQUEST_ID) : none, id);
-    struct request *r = mem_alloc(sizeof *r + id_n + method.n + target.n + session.n + user.n);
+    struct request *r = mem_alloc(sizeof *r + id_n + method.n + session.n + user.n + path.n + target.n);
 
     memset(r, 0, sizeof *r);
     at = r->text;
     r->id_n = request_put_text(&at, (struct slice){id, id_n});
     r->method_n = request_put_text(&at, method);
-    r->target_n = request_put_text(&at, target);
     r->session_n = request_put_text(&at, session);
     r->user = (struct slice){at, request_put_text(&at, user)};
+    r->path_at = (uint32_t)(at - r->text);
+    r->path_n = request_put_text(&at, path);
+    r->plain = log_is_plain((struct slice){r->text, r->path_at + r->path_n});
+    r->target_n = request_put_text(&at, target);
     r->minor = line ? head->minor : 1;
     r->head_only = slice_eq(method, SLICE("HEAD"));
     return r;
@@ -184,6 +188,7 @@ static void request_set_session(struct request *r, struct slice session)
     mem_free(r->session);
     r->session = copy;
     r->session_n = (uint32_t)session.n;
+    r->plain &= log_is_plain(session);
     r->out->admit.queue.session = request_session(r);
 }
 
@@ -192,7 +197,7 @@ static struct topology_route *request_decide(struct request *r, struct slice mod
 {
     const struct slice head = buf_slice(&r->out->head);
     struct slice query = request_target(r);
-    struct route_query q = {.path = headers_path(query),
+    struct route_query q = {.path = request_path(r),
                             .fields = {head.p + r->out->line_bytes, head.n - r->out->line_bytes},
                             .session = request_session(r),
                             .avoid = r->out->failed,
@@ -255,6 +260,7 @@ static void request_set_user(struct request *r, struct slice user)
     user.n = user.n < max ? user.n : max;
     r->body_user = mem_dup_slice(user);
     r->user = (struct slice){r->body_user, user.n};
+    r->plain &= log_is_plain(user);
 }
 
 static void request_find_form_user(struct request *r)
@@ -282,7 +288,7 @@ static void request_find_user(struct request *r, const struct openai_body *found
 /* Only these two APIs have the option. */
 static void request_want_usage(struct request *r, const struct openai_body *found)
 {
-    const struct slice path = headers_path(request_target(r));
+    const struct slice path = request_path(r);
 
     if (slice_eq(path, SLICE("/v1/chat/completions")) || slice_eq(path, SLICE("/v1/completions")))
         (void)openai_want_usage((struct slice){r->out->body, r->body_n}, found, &r->out->want_usage);

@@ -529,6 +529,7 @@ static struct topology_route *topology_new_route(struct topology *t, const char 
     list_init(&r->link);
     list_push_back(&t->alive, &r->link);
     r->model_name = mem_strdup(model_name);
+    r->log_model_name = log_know(r->model_name);
     r->model = model_new(model_name, rules);
     r->model->q.on_promoted = t->on_promoted;
     r->refs = 1;
@@ -618,6 +619,7 @@ static void topology_set_names(struct topology_route *r, const struct topology_w
     topology_set_text(&r->upstream_model, pods_name);
     mem_free(r->upstream_value);
     r->upstream_value = topology_json_string(pods_name);
+    accesslog_route_set(&r->log_names, r->model_name, r->name, r->server_name, topology_upstream_model(r));
 }
 
 static void topology_set_way(struct topology_route *r, const struct topology_way *w)
@@ -830,6 +832,7 @@ void topology_unref(struct topology *t, struct topology_route *r)
     list_del(&r->link);
     model_free(r->model);
     mem_free(r->name);
+    accesslog_route_free(&r->log_names);
     mem_free(r->model_name);
     mem_free(r->server_name);
     mem_free(r->upstream_model);

@@ -325,11 +325,18 @@ static inline bytes16 is_plain_in_json(bytes16 bytes)
     return is_above(bytes, ' ' - 1) & ~((bytes16)(bytes == '"') | (bytes16)(bytes == '\\'));
 }
 
-static inline bytes16 copy16(char *to, const char *from)
+static inline bytes16 load16(const char *from)
 {
     bytes16 bytes;
 
     memcpy(&bytes, from, sizeof(bytes));
+    return bytes;
+}
+
+static inline bytes16 copy16(char *to, const char *from)
+{
+    bytes16 bytes = load16(from);
+
     memcpy(to, &bytes, sizeof(bytes));
     return bytes;
 }
@@ -343,16 +350,24 @@ static inline uint64_t copy8(char *to, const char *from)
     return bytes;
 }
 
+#define PLAIN8 UINT64_C(0x7878787878787878) /* 'x' */
+
 /* At most eight bytes, filled up with one that is always plain. */
 static inline uint64_t copy_few(char *to, struct slice from)
 {
-    uint64_t bytes = UINT64_C(0x7878787878787878);
+    uint32_t ends[2];
 
-    for (size_t i = 0; i < from.n; i++) {
-        to[i] = from.p[i];
-        bytes = bytes << 8 | (unsigned char)from.p[i];
+    if (from.n >= 4) {
+        memcpy(&ends[0], from.p, 4);
+        memcpy(&ends[1], from.p + from.n - 4, 4);
+        text_copy(to, from.p, from.n);
+        return (uint64_t)ends[0] << 32 | ends[1];
     }
-    return bytes;
+    if (from.n == 0)
+        return PLAIN8;
+    text_copy(to, from.p, from.n);
+    return PLAIN8 << 24 | (uint64_t)(unsigned char)from.p[0] << 16 |
+           (uint64_t)(unsigned char)from.p[from.n / 2] << 8 | (unsigned char)from.p[from.n - 1];
 }
 
 static inline bytes16 copy_short(char *to, struct slice from)
@@ -362,8 +377,15 @@ static inline bytes16 copy_short(char *to, struct slice from)
     if (from.n >= 8)
         bytes = (halves16){copy8(to, from.p), copy8(to + from.n - 8, from.p + from.n - 8)};
     else
-        bytes = (halves16){copy_few(to, from), UINT64_C(0x7878787878787878)};
+        bytes = (halves16){copy_few(to, from), PLAIN8};
     return (bytes16)bytes;
+}
+
+static inline bool is_all(bytes16 plain)
+{
+    halves16 all = (halves16)plain;
+
+    return (all[0] & all[1]) == UINT64_MAX;
 }
 
 /* Copies the value; false: some byte is not plain. The last bytes are taken together with some before them, a
@@ -372,17 +394,13 @@ static inline bool copy_plain(char *to, struct slice value, plain_fn *is_plain)
 {
     size_t last = value.n - 16;
     bytes16 plain;
-    halves16 all;
 
-    if (value.n < 16) {
-        plain = is_plain(copy_short(to, value));
-    } else {
-        plain = is_plain(copy16(to + last, value.p + last));
-        for (size_t i = 0; i < last; i += 16)
-            plain &= is_plain(copy16(to + i, value.p + i));
-    }
-    all = (halves16)plain;
-    return (all[0] & all[1]) == UINT64_MAX;
+    if (value.n < 16)
+        return is_all(is_plain(copy_short(to, value)));
+    plain = is_plain(copy16(to + last, value.p + last));
+    for (size_t i = 0; i < last; i += 16)
+        plain &= is_plain(copy16(to + i, value.p + i));
+    return is_all(plain);
 }
 
 static inline bool is_put_plain(struct text t, struct slice value, plain_fn *is_plain)
@@ -400,6 +418,27 @@ struct text log_put_text(struct text t, struct slice value)
 struct text log_put_plain(struct text t, struct slice value)
 {
     return is_put_plain(t, value, is_plain_in_text) ? text_skip(t, value.n) : t;
+}
+
+bool log_is_plain(struct slice value)
+{
+    char few[16];
+    size_t last = value.n - 16;
+    bytes16 plain;
+
+    if (value.n < 16)
+        return value.n > 0 && is_all(is_plain_in_text(copy_short(few, value)));
+    plain = is_plain_in_text(load16(value.p + last));
+    for (size_t i = 0; i < last; i += 16)
+        plain &= is_plain_in_text(load16(value.p + i));
+    return is_all(plain);
+}
+
+struct log_known log_know(const char *value)
+{
+    const struct slice s = slice_of(value);
+
+    return (struct log_known){s, log_is_plain(s)};
 }
 
 static struct text put_message(struct text t, struct slice message)
@@ -440,14 +479,22 @@ static struct {
     struct log_sink sink;
     enum log_format format;
     bool open;
+    int64_t now_us; /* 0 = ask the clock */
+    struct clock_text time;
+    char spare[LOG_LINE_BYTES]; /* takes the line that the sink has no room for at once */
 } the_log;
 
-struct log_sink *log_sink(void)
+static NOINLINE void open_log(void)
 {
     char *error;
 
-    if (!the_log.open && log_sink_open(&the_log.sink, "stderr", &error))
-        the_log.open = true;
+    the_log.open = log_sink_open(&the_log.sink, "stderr", &error);
+}
+
+struct log_sink *log_sink(void)
+{
+    if (!the_log.open)
+        open_log();
     return &the_log.sink;
 }
 
@@ -456,6 +503,11 @@ void log_init(enum log_level level, enum log_format format)
     log_lowest = level;
     the_log.format = format;
     (void)log_sink();
+}
+
+void log_set_time(int64_t wall_us)
+{
+    the_log.now_us = wall_us;
 }
 
 /* The point and at most three digits; nothing for 0. */
@@ -487,116 +539,143 @@ static struct text put_ms(struct text t, int64_t us)
     return text_skip(t, (size_t)(to - t.at));
 }
 
-static inline struct text put_value(struct text t, const struct log_field *f,
-                                    struct text (*put_str)(struct text, struct slice))
-{
-    switch (f->kind) {
-    case LOG_FIELD_STR:
-        return put_str(t, f->str);
-    case LOG_FIELD_INT:
-        return text_put_int(t, f->num);
-    case LOG_FIELD_BOOL:
-        return text_put_bool(t, f->num != 0);
-    case LOG_FIELD_MS:
-        return put_ms(t, f->num);
-    }
-    return t;
-}
+/* ---- the pieces of a line ---- */
 
-static bool is_left_out(const struct log_field *f)
+/* The time, the level and what stands before the message: there is room for those. */
+static char *put_head(char *to, enum log_level level)
 {
-    return f->kind == LOG_FIELD_STR && f->str.p == NULL;
-}
-
-/* The tail's room was kept. */
-static char *end_line(char *to, const char *tail)
-{
-    while (*tail != '\0')
-        *to++ = *tail++;
-    return to;
-}
-
-/* A line begins with the time; there is room for it. */
-static struct text put_now(struct text line)
-{
-    return text_skip(line, clock_format(clock_wall_us(), line.at));
-}
-
-/* Both return the line's end. */
-static char *build_text(struct text line, enum log_level level, struct slice message,
-                        const struct log_field *fields, size_t n_fields)
-{
+    /* Eight bytes each: what is behind the name is overwritten. */
     static const struct slice levels[] = {
-        {" DEBUG ", 7}, {" INFO ", 6}, {" WARN ", 6}, {" ERROR ", 7}, {" INFO ", 6}};
+        {" DEBUG  ", 7}, {" INFO   ", 6}, {" WARN   ", 6}, {" ERROR  ", 7}, {" INFO   ", 6}};
+    static const struct slice names[] = {{"debug", 5}, {"info", 4}, {"warn", 4}, {"error", 5}, {"info", 4}};
+    int64_t now_us = the_log.now_us != 0 ? the_log.now_us : clock_wall_us();
 
-    line = text_put(put_now(line), levels[level]);
-    line = put_message(line, message);
-    for (size_t i = 0; i < n_fields; i++) {
-        if (is_left_out(&fields[i]))
-            continue;
-        line = text_put(line, fields[i].key);
-        line = put_value(line, &fields[i], log_put_text);
+    if (the_log.format == LOG_TEXT) {
+        to = clock_put(&the_log.time, now_us, to);
+        memcpy(to, levels[level].p, 8);
+        return to + levels[level].n;
     }
-    return end_line(line.at, line.left_bytes > 0 ? "\n" : "...\n");
+    to = clock_put(&the_log.time, now_us, text_add(to, SLICE("{\"time\":\"")));
+    to = text_add(text_add(to, SLICE("\",\"level\":\"")), names[level]);
+    return text_add(to, SLICE("\",\"msg\":"));
 }
 
-/* ,"key":value from " key=". */
-static struct text put_json_field(struct text line, const struct log_field *f)
+static inline void line_start(struct log_line *l, enum log_level level)
 {
-    line = text_put(line, SLICE(",\""));
-    line = text_put(line, (struct slice){f->key.p + 1, f->key.n - 2});
-    line = text_put(line, SLICE("\":"));
-    return put_value(line, f, log_put_json);
+    char *at = buf_reserve(&log_sink()->pending, LOG_LINE_BYTES);
+
+    l->level = level;
+    l->cut = false;
+    l->start = at != NULL ? at : the_log.spare;
+    l->at = put_head(l->start, level);
+    l->quick_end = the_log.format == LOG_TEXT ? l->start + LOG_LINE_BYTES - LOG_TAIL_BYTES : l->start;
 }
 
-static struct text put_json_head(struct text line, enum log_level level, struct slice message)
+static struct text line_rest(const struct log_line *l)
 {
-    static const char *const levels[] = {"debug", "info", "warn", "error", "info"};
+    size_t used = (size_t)(l->at - l->start) + LOG_TAIL_BYTES;
 
-    line = put_now(text_put(line, SLICE("{\"time\":\"")));
-    line = text_put(line, SLICE("\",\"level\":\""));
-    line = text_put(line, slice_of(levels[level]));
-    line = text_put(line, SLICE("\",\"msg\":"));
-    return log_put_json(line, message);
+    return (struct text){l->at, l->cut ? 0 : LOG_LINE_BYTES - used};
 }
 
-static char *build_json(struct text line, enum log_level level, struct slice message,
-                        const struct log_field *fields, size_t n_fields)
+/* A text line keeps what was put in of a piece that did not fit, a JSON line does not. */
+static void line_put(struct log_line *l, struct text after)
 {
-    /* A byte takes six at most, so the head always fits. */
-    bool cut = message.n > LOG_LINE_BYTES / 8;
-    char *whole;
-
-    line = put_json_head(line, level, (struct slice){message.p, cut ? LOG_LINE_BYTES / 8 : message.n});
-    whole = line.at;
-    for (size_t i = 0; i < n_fields && !cut; i++) {
-        if (!is_left_out(&fields[i]))
-            line = put_json_field(line, &fields[i]);
-        cut = line.left_bytes == 0;
-        whole = cut ? whole : line.at;
+    if (after.left_bytes == 0) {
+        l->cut = true;
+        l->quick_end = l->start;
     }
-    return end_line(whole, cut ? ",\"cut\":\"...\"}\n" : "}\n");
+    if (after.left_bytes > 0 || the_log.format == LOG_TEXT)
+        l->at = after.at;
 }
 
-void log_write(enum log_level level, const char *message, const struct log_field *fields, size_t n_fields)
+static void line_put_message(struct log_line *l, struct slice message)
 {
-    static char bytes[LOG_LINE_BYTES];
-    struct text line = {bytes, sizeof(bytes) - LOG_TAIL_BYTES};
-    char *end;
+    /* In JSON a byte takes six at most, so that much always fits. */
+    struct slice front = {message.p, LOG_LINE_BYTES / 8};
 
-    if (!log_enabled(level))
-        return;
-    if (the_log.format == LOG_JSON)
-        end = build_json(line, level, slice_of(message), fields, n_fields);
+    if (the_log.format == LOG_TEXT) {
+        line_put(l, put_message(line_rest(l), message));
+    } else if (message.n <= front.n) {
+        line_put(l, log_put_json(line_rest(l), message));
+    } else {
+        line_put(l, log_put_json(line_rest(l), front));
+        l->cut = true;
+    }
+}
+
+/* " key=", or ,"key": of it. */
+static struct text line_put_key(const struct log_line *l, struct slice key)
+{
+    struct text t = line_rest(l);
+
+    if (the_log.format == LOG_TEXT)
+        return text_put(t, key);
+    t = text_put(t, SLICE(",\""));
+    t = text_put(t, (struct slice){key.p + 1, key.n - 2});
+    return text_put(t, SLICE("\":"));
+}
+
+/* The sink takes it. It was written into the sink's own buffer, unless there was no room for the longest. */
+static void line_end(struct log_line *l)
+{
+    struct buf *pending = &the_log.sink.pending;
+    struct slice line;
+
+    if (the_log.format == LOG_TEXT)
+        l->at = text_add(l->at, l->cut ? SLICE("...\n") : SLICE("\n"));
     else
-        end = build_text(line, level, slice_of(message), fields, n_fields);
-    log_sink_write(log_sink(), (struct slice){bytes, (size_t)(end - bytes)});
-    if (level == LOG_ERROR)
-        log_sink_flush(log_sink());
+        l->at = text_add(l->at, l->cut ? SLICE(",\"cut\":\"...\"}\n") : SLICE("}\n"));
+    line = (struct slice){l->start, (size_t)(l->at - l->start)};
+    if (l->start == the_log.spare)
+        log_sink_write(&the_log.sink, line);
+    else
+        buf_commit(pending, line.n);
+}
+
+/* ---- lines ---- */
+
+void log_begin(struct log_line *l, enum log_level level, struct slice message)
+{
+    line_start(l, level);
+    if (log_is_quick(l, message.n))
+        l->at = text_add(l->at, message);
+    else
+        line_put_message(l, message);
+}
+
+void log_end(struct log_line *l)
+{
+    line_end(l);
+    if (l->level == LOG_ERROR)
+        log_sink_flush(&the_log.sink);
+}
+
+void log_add_str(struct log_line *l, struct slice key, struct slice value)
+{
+    struct text t = line_put_key(l, key);
+
+    line_put(l, the_log.format == LOG_TEXT ? log_put_text(t, value) : log_put_json(t, value));
+}
+
+void log_add_int(struct log_line *l, struct slice key, int64_t n)
+{
+    line_put(l, text_put_int(line_put_key(l, key), n));
+}
+
+void log_add_bool(struct log_line *l, struct slice key, bool b)
+{
+    line_put(l, text_put_bool(line_put_key(l, key), b));
+}
+
+void log_add_ms(struct log_line *l, struct slice key, int64_t us)
+{
+    line_put(l, put_ms(line_put_key(l, key), us));
 }
 
 void log_plain(enum log_level level, const char *fmt, ...)
 {
+    struct log_line l;
     va_list args;
     char text[LOG_LINE_BYTES];
 
@@ -605,5 +684,7 @@ void log_plain(enum log_level level, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    log_write(level, text, NULL, 0);
+    line_start(&l, level);
+    line_put_message(&l, slice_of(text));
+    log_end(&l);
 }

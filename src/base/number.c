@@ -90,49 +90,41 @@ bool number_parse(struct slice text, double *value)
     return true;
 }
 
-static size_t count_digits(uint64_t n)
+/* Below 10000; returns what comes behind it. */
+static inline char *put_few_digits(char *to, unsigned n)
 {
-    for (size_t n_digits = 0;; n_digits += 4) {
-        if (n < 10)
-            return n_digits + 1;
-        if (n < 100)
-            return n_digits + 2;
-        if (n < 1000)
-            return n_digits + 3;
-        if (n < 10000)
-            return n_digits + 4;
-        n /= 10000;
+    if (n >= 1000) {
+        number_put_pair(to, n / 100);
+        to += 2;
+    } else if (n >= 100) {
+        *to++ = (char)('0' + n / 100);
+    } else if (n < 10) {
+        *to++ = (char)('0' + n);
+        return to;
     }
+    number_put_pair(to, n % 100);
+    return to + 2;
 }
 
-/* From the last digit to the first. */
-static void put_digits(char *end, uint32_t n)
+static char *put_digits(char *to, uint64_t n)
 {
-    while (n >= 100) {
-        end -= 2;
-        number_put_pair(end, n % 100);
-        n /= 100;
-    }
-    if (n >= 10)
-        number_put_pair(end - 2, n);
-    else
-        end[-1] = (char)('0' + n);
+    if (n < 10000)
+        return put_few_digits(to, (unsigned)n);
+    to = put_digits(to, n / 10000);
+    number_put_pair(to, (unsigned)(n / 100 % 100));
+    number_put_pair(to + 2, (unsigned)(n % 100));
+    return to + 4;
 }
 
 size_t number_format_int(int64_t value, char out[NUMBER_TEXT_MAX])
 {
-    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    size_t len = count_digits(rest) + (value < 0);
-    char *end = out + len;
+    char *to = out;
 
-    out[0] = '-';
-    while (rest > UINT32_MAX) {
-        end -= 2;
-        number_put_pair(end, (unsigned)(rest % 100));
-        rest /= 100;
-    }
-    put_digits(end, (uint32_t)rest); /* half the work of a 64-bit division */
-    return len;
+    if (value >= 0 && value < 10000)
+        return (size_t)(put_few_digits(out, (unsigned)value) - out);
+    if (value < 0)
+        *to++ = '-';
+    return (size_t)(put_digits(to, value < 0 ? 0 - (uint64_t)value : (uint64_t)value) - out);
 }
 
 static size_t format_word(const char *word, char out[NUMBER_TEXT_MAX])

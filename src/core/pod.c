@@ -23,6 +23,7 @@ struct pod *pod_new(struct slice name)
     struct pod *p = mem_zalloc(sizeof(*p));
 
     p->name = mem_dup_slice(name);
+    p->log_name = log_know(p->name);
     p->id = ++last_id;
     p->ttft.value_s = p->tpot.value_s = (double)NAN;
     p->refs = 1;

@@ -161,6 +161,7 @@ static void loop_end_turn(struct loop *l)
     if (l->on_turn_end != NULL)
         l->on_turn_end(l->on_turn_end_arg);
     l->now_us = 0;
+    log_set_time(0);
 }
 
 void loop_run(struct loop *l)
@@ -194,6 +195,8 @@ void loop_free(struct loop *l)
 int64_t loop_stamp_us(struct loop *l)
 {
     l->now_us = clock_mono_us();
+    l->wall_us = clock_wall_us();
+    log_set_time(l->wall_us);
     return l->now_us;
 }
 

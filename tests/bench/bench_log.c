@@ -29,29 +29,28 @@ static void write_boost(void)
 {
     static int64_t wait_us;
 
-    log_info("session boost: dequeued", LOG_STR("req", REQUEST_ID),
-             LOG_STR("model", "meta-llama/Llama-3.1-8B"), LOG_SLICE("session", SLICE(SESSION_ID)),
-             LOG_BOOL("boosted", true), LOG_INT("queue_len", 12), LOG_MS("wait_ms", wait_us += 7),
-             LOG_STR("pod", POD_NAME));
+    log_info("session boost: dequeued", LOG_KNOWN("req", log_know(REQUEST_ID)),
+             LOG_KNOWN("model", log_know("meta-llama/Llama-3.1-8B")),
+             LOG_KNOWN("session", log_know(SESSION_ID)), LOG_BOOL("boosted", true), LOG_INT("queue_len", 12),
+             LOG_MS("wait_ms", wait_us += 7), LOG_KNOWN("pod", log_know(POD_NAME)));
 }
 
 static struct accesslog_entry entry;
+static struct accesslog_route route;
 
 static void make_entry(void)
 {
+    accesslog_route_set(&route, "meta-llama/Llama-3.1-8B", "default/llama", "default/llama-8b",
+                        "meta-llama/Llama-3.1-8B");
     entry = (struct accesslog_entry){
         .method = SLICE("POST"),
         .path = SLICE("/v1/chat/completions"),
-        .protocol = SLICE("HTTP/1.1"),
+        .minor = 1,
         .status = 200,
-        .model_name = SLICE("meta-llama/Llama-3.1-8B"),
-        .model_route = SLICE("default/llama"),
-        .model_server = SLICE("default/llama-8b"),
-        .selected_pod = SLICE(POD_NAME),
+        .route = &route,
+        .plain = true,
+        .selected_pod = log_know(POD_NAME),
         .request_id = SLICE(REQUEST_ID),
-        .backend_type = "model_server",
-        .backend_name = SLICE("default/llama-8b"),
-        .upstream_model = SLICE("meta-llama/Llama-3.1-8B"),
         .upstream_status = 200,
         .upstream_attempts = 1,
         .input_tokens = 2381,
@@ -100,7 +99,7 @@ static void run(const char *name, void (*write_line)(void), int n_lines)
         write_line();
         if (i % LINES_PER_TURN == 0) {
             n_bytes = pending->len;
-            buf_clear(pending);
+            buf_consume_keep(pending, pending->len);
         }
     }
     printf("%-40s %8.0f ns %8zu bytes\n", name, (now_ns() - start) / n_lines, n_bytes / LINES_PER_TURN);

@@ -14,12 +14,12 @@ static struct accesslog_entry entry_of(struct slice input)
         .queue_us = 1000, .ttft_us = -1, .has_queue = true, .error_type = "client_gone"};
 
     e.method = SLICE("POST");
-    e.protocol = SLICE("HTTP/1.1");
     e.path = slice_cut(&input, '\0');
     e.session = slice_cut(&input, '\0');
     e.model_name = slice_cut(&input, '\0');
     e.error_message = slice_cut(&input, '\0');
     e.request_id = slice_cut(&input, '\0');
+    e.plain = log_is_plain(e.path) && log_is_plain(e.session) && log_is_plain(e.request_id);
     return e;
 }
 

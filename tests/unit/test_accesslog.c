@@ -8,6 +8,8 @@
 
 #define FEB_3 INT64_C(1772600767080000) /* 2026-03-04T05:06:07.08Z */
 
+static struct accesslog_route route;
+
 /* The example of the format's description. */
 static struct accesslog_entry example(void)
 {
@@ -15,16 +17,11 @@ static struct accesslog_entry example(void)
         .wall_us = FEB_3,
         .method = SLICE("POST"),
         .path = SLICE("/v1/completions"),
-        .protocol = SLICE("HTTP/1.1"),
+        .minor = 1,
         .status = 200,
-        .model_name = SLICE("m"),
-        .model_route = SLICE("default/r"),
-        .model_server = SLICE("default/s"),
-        .selected_pod = SLICE("p"),
+        .route = &route,
+        .selected_pod = log_know("p"),
         .request_id = SLICE("r1"),
-        .backend_type = "model_server",
-        .backend_name = SLICE("default/s"),
-        .upstream_model = SLICE("um"),
         .upstream_status = 200,
         .upstream_attempts = 1,
         .input_tokens = 9,
@@ -44,7 +41,6 @@ static struct accesslog_entry minimal(void)
         .wall_us = FEB_3,
         .method = SLICE("GET"),
         .path = SLICE("/v1/models"),
-        .protocol = SLICE("HTTP/1.0"),
         .status = 200,
         .queue_us = -1,
         .ttft_us = -1,
@@ -154,15 +150,18 @@ static void test_text_escapes(void **state)
     (void)state;
     e.method = SLICE("G\"T");
     e.path = SLICE("/v1/a b\n\\\xc3\xa9\x7f\" 200");
-    e.protocol = SLICE("");
+    e.minor = 1;
     e.session = SLICE("a boosted=true\n[2026");
     e.model_name = SLICE("\"q\"");
     e.request_id = SLICE("r\xff");
-    assert_line(
-        accesslog_text, &e,
-        "[2026-03-04T05:06:07.08Z] \"G\\x22T /v1/a\\x20b\\x0a\\x5c\\xc3\\xa9\\x7f\\x22\\x20200 -\" 200 "
-        "model_name=\"\\\"q\\\"\" request_id=\"r\\xff\" session=\"a boosted=true\\n[2026\" "
-        "timings=0ms(0+0+0)\n");
+    assert_line(accesslog_text, &e,
+                "[2026-03-04T05:06:07.08Z] \"G\\x22T /v1/a\\x20b\\x0a\\x5c\\xc3\\xa9\\x7f\\x22\\x20200 "
+                "HTTP/1.1\" 200 "
+                "model_name=\"\\\"q\\\"\" request_id=\"r\\xff\" session=\"a boosted=true\\n[2026\" "
+                "timings=0ms(0+0+0)\n");
+    e = minimal();
+    e.method = e.path = SLICE("");
+    assert_line(accesslog_text, &e, "[2026-03-04T05:06:07.08Z] \"- - HTTP/1.0\" 200 timings=0ms(0+0+0)\n");
 }
 
 static void test_json_example(void **state)
@@ -239,14 +238,16 @@ static void test_full_buffer(void **state)
 static void test_longest_line(void **state)
 {
     static char junk[4 * ACCESSLOG_VALUE_MAX];
-    struct slice s = {junk, sizeof(junk)};
+    struct slice s = {junk, sizeof(junk) - 1};
     struct accesslog_entry e = with_our_fields();
+    struct accesslog_route longest = {.bytes = NULL};
     format_fn *formats[] = {accesslog_text, accesslog_json};
 
     (void)state;
-    memset(junk, 1, sizeof(junk));
-    e.method = e.path = e.protocol = e.error_message = e.model_name = e.model_route = e.model_server = s;
-    e.selected_pod = e.request_id = e.backend_name = e.upstream_model = e.session = s;
+    memset(junk, 1, sizeof(junk) - 1);
+    accesslog_route_set(&longest, junk, junk, junk, junk);
+    e.route = &longest;
+    e.method = e.path = e.error_message = e.request_id = e.session = e.user = e.selected_pod.value = s;
     e.error_type = "x";
     for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
         struct buf out;
@@ -255,6 +256,7 @@ static void test_longest_line(void **state)
         assert_true(formats[i](&out, &e));
         buf_free(&out);
     }
+    accesslog_route_free(&longest);
 }
 
 /* A long value is cut between two characters and says so. */
@@ -279,6 +281,71 @@ static void test_long_values_are_cut(void **state)
         "[2026-03-04T05:06:07.08Z] \"GET /v1/models HTTP/1.0\" 200 session=%.*s... timings=0ms(0+0+0)\n",
         kept, text);
     assert_line(accesslog_text, &e, expected);
+    /* Also when there is nothing to escape. */
+    text[kept] = text[kept + 1] = 'a';
+    e.plain = true;
+    (void)snprintf(
+        expected, sizeof(expected),
+        "[2026-03-04T05:06:07.08Z] \"GET /v1/models HTTP/1.0\" 200 session=%.*s... timings=0ms(0+0+0)\n",
+        ACCESSLOG_VALUE_MAX - 3, text);
+    assert_line(accesslog_text, &e, expected);
+}
+
+/* That values are known to be plain makes no difference. */
+static void test_plain_values(void **state)
+{
+    format_fn *formats[] = {accesslog_text, accesslog_json};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
+        struct accesslog_entry e = with_our_fields();
+        struct buf out;
+
+        e.user = SLICE("u");
+        buf_init(&out, ACCESSLOG_LINE_MAX);
+        assert_true(formats[i](&out, &e));
+        assert_true(buf_append(&out, "", 1));
+        e.plain = true;
+        assert_line(formats[i], &e, buf_slice(&out).p);
+        buf_free(&out);
+    }
+}
+
+static void test_route_is_escaped(void **state)
+{
+    struct accesslog_entry e = minimal();
+    struct accesslog_route odd = {.bytes = NULL};
+
+    (void)state;
+    accesslog_route_set(&odd, "a", "b", "c", "d");
+    accesslog_route_set(&odd, "a b", "r\n", "\xc3\xa9", "\"");
+    e.route = &odd;
+    assert_line(accesslog_text, &e,
+                "[2026-03-04T05:06:07.08Z] \"GET /v1/models HTTP/1.0\" 200 model_name=\"a b\" "
+                "model_route=\"r\\n\" model_server=\xc3\xa9 backend_type=model_server "
+                "backend_name=\xc3\xa9 upstream_model=\"\\\"\" timings=0ms(0+0+0)\n");
+    assert_line(accesslog_json, &e,
+                "{\"timestamp\":\"2026-03-04T05:06:07.08Z\",\"method\":\"GET\",\"path\":\"/v1/models\","
+                "\"protocol\":\"HTTP/1.0\",\"status_code\":200,\"model_name\":\"a b\","
+                "\"model_route\":\"r\\n\",\"model_server\":\"\xc3\xa9\",\"backend_type\":\"model_server\","
+                "\"backend_name\":\"\xc3\xa9\",\"upstream_model\":\"\\\"\",\"duration_total\":0,"
+                "\"duration_request_processing\":0,\"duration_upstream_processing\":0,"
+                "\"duration_response_processing\":0}\n");
+    accesslog_route_free(&odd);
+}
+
+static int set_route(void **state)
+{
+    (void)state;
+    accesslog_route_set(&route, "m", "default/r", "default/s", "um");
+    return 0;
+}
+
+static int free_route(void **state)
+{
+    (void)state;
+    accesslog_route_free(&route);
+    return 0;
 }
 
 int main(void)
@@ -289,8 +356,9 @@ int main(void)
         cmocka_unit_test(test_text_escapes),        cmocka_unit_test(test_json_example),
         cmocka_unit_test(test_json_minimal),        cmocka_unit_test(test_json_error_and_our_fields),
         cmocka_unit_test(test_full_buffer),         cmocka_unit_test(test_longest_line),
-        cmocka_unit_test(test_long_values_are_cut),
+        cmocka_unit_test(test_long_values_are_cut), cmocka_unit_test(test_plain_values),
+        cmocka_unit_test(test_route_is_escaped),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, set_route, free_route);
 }

@@ -57,7 +57,6 @@ static void test_levels(void **state)
     assert_true(log_enabled(LOG_WARN));
     log_info("no", LOG_INT("n", 1));
     log_plain(LOG_INFO, "no");
-    log_write(LOG_INFO, "no", NULL, 0);
     assert_int_equal(log_sink()->pending.len, 0);
     log_warn("yes", LOG_INT("n", 1));
     assert_string_equal(take_line(), "WARN yes n=1");
@@ -145,6 +144,7 @@ static void test_each_byte_in_each_place(void **state)
                 len = (size_t)(log_put_text(t, (struct slice){value, n}).at - bytes);
                 assert_int_equal(len == n && memcmp(bytes, value, n) == 0, plain);
                 assert_int_equal(bytes[0] == '"', !plain);
+                assert_int_equal(log_is_plain((struct slice){value, n}), plain && c != '!');
                 len = (size_t)(log_put_json(t, (struct slice){value, n}).at - bytes);
                 assert_int_equal(len == n + 2, c >= ' ' && c < 0x80 && c != '"' && c != '\\');
                 assert_memory_equal(bytes + 1, value, place);
@@ -269,6 +269,69 @@ static void test_long_lines(void **state)
     assert_string_equal(cJSON_GetObjectItem(line, "cut")->valuestring, "...");
     cJSON_Delete(line);
     mem_free(big);
+}
+
+/* The quick way of what is known to be plain gives the same, up to the end of the line. */
+static void test_known_values(void **state)
+{
+    static char big[LOG_LINE_BYTES];
+    const struct log_known plain = log_know("m1"), odd = log_know("m 1"), none = {.is_plain = false};
+
+    (void)state;
+    assert_true(plain.is_plain && !odd.is_plain && !log_know("").is_plain);
+    log_init(LOG_INFO, LOG_TEXT);
+    log_info("x", LOG_KNOWN("a", plain), LOG_KNOWN("b", odd), LOG_KNOWN("c", none),
+             LOG_KNOWN("d", log_know("")));
+    assert_string_equal(take_line(), "INFO x a=m1 b=\"m 1\" d=\"\"");
+    for (size_t n = LOG_LINE_BYTES - 120; n < LOG_LINE_BYTES - 1; n++) {
+        memset(big, 'y', n);
+        big[n] = '\0';
+        log_info("x", LOG_KNOWN("big", log_know(big)), LOG_KNOWN("a", plain), LOG_INT("n", 1234567),
+                 LOG_BOOL("b", false));
+        assert_true(log_sink()->pending.len <= LOG_LINE_BYTES);
+        (void)take_line();
+        if (strcmp(last_line + strlen(last_line) - 3, "...") != 0)
+            assert_string_equal(last_line + strlen(last_line) - 23, " a=m1 n=1234567 b=false");
+        else
+            assert_null(strstr(last_line, "b=false"));
+    }
+    log_init(LOG_INFO, LOG_JSON);
+    log_info("x", LOG_KNOWN("a", plain), LOG_KNOWN("b", odd));
+    (void)take_line();
+    assert_non_null(strstr(last_line, "\"msg\":\"x\",\"a\":\"m1\",\"b\":\"m 1\"}"));
+}
+
+static void test_time(void **state)
+{
+    (void)state;
+    log_init(LOG_INFO, LOG_TEXT);
+    for (int i = 0; i < 2; i++) { /* the second one from memory */
+        log_set_time(INT64_C(1772600767080000));
+        log_plain(LOG_INFO, "x");
+        (void)take_line();
+        assert_string_equal(last_line, "2026-03-04T05:06:07.08Z INFO x");
+    }
+    log_set_time(0);
+    log_plain(LOG_INFO, "x");
+    (void)take_line();
+    assert_true(strncmp(last_line, "2026-03-04T05:06:07", 19) > 0);
+}
+
+/* The buffer has less room than the longest line takes: lines that do fit are kept. */
+static void test_nearly_full_buffer(void **state)
+{
+    struct buf *pending = &log_sink()->pending;
+    char *before;
+
+    (void)state;
+    log_init(LOG_INFO, LOG_TEXT);
+    before = buf_reserve(pending, LOG_BUFFER_BYTES - 100);
+    assert_non_null(before);
+    memset(before, 'z', LOG_BUFFER_BYTES - 100);
+    buf_commit(pending, LOG_BUFFER_BYTES - 100);
+    log_info("fits", LOG_INT("n", 1));
+    buf_consume_keep(pending, LOG_BUFFER_BYTES - 100);
+    assert_string_equal(take_line(), "INFO fits n=1");
 }
 
 /* Every byte string gives one line of valid JSON, and text without a raw control byte. */
@@ -608,6 +671,9 @@ int main(void)
         cmocka_unit_test(test_json_values),
         cmocka_unit_test(test_json_line),
         cmocka_unit_test(test_long_lines),
+        cmocka_unit_test(test_known_values),
+        cmocka_unit_test(test_time),
+        cmocka_unit_test(test_nearly_full_buffer),
         cmocka_unit_test(test_random_values),
         cmocka_unit_test(test_full_pipe),
         cmocka_unit_test(test_closed_pipe),
