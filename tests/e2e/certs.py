@@ -37,6 +37,7 @@ class Authority:
     def client(self, alpn=("http/1.1",), **options):
         """A client's context that trusts this authority alone."""
         c = ssl.create_default_context(cafile=self.file)
+        c.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)  # an end without close_notify is an error
         if alpn:
             c.set_alpn_protocols(list(alpn))
         for name, value in options.items():
