@@ -63,6 +63,7 @@ router := $(BUILD)/kthena-router
 sim    := $(BUILD)/vllm-sim
 torture := $(BUILD)/torture
 torture_clock := $(BUILD)/torture-clock.so
+torture_alloc := $(BUILD)/torture-alloc.so
 
 .PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-fairness bench-features bench-routing bench-kube bench-profile bench-ttft test e2e-openai e2e-vllm check torture mutants soak-streams lint generated generate rules chart deploy-check image-check generate-deploy demo fuzz fuzz-run format install clean help \
         deps deps-demo deps-test FORCE
@@ -184,7 +185,7 @@ $(torture): $(torture_objs)
 	$(Q)$(CC) $(link_flags) -o $@ $^
 
 # Loaded into the router, sanitized or not, so it is neither.
-$(torture_clock): tests/torture/preload/clock.c $(BUILD)/flags | deps
+$(torture_clock) $(torture_alloc): $(BUILD)/torture-%.so: tests/torture/preload/%.c $(BUILD)/flags | deps
 	$(call say,LINK)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -fPIC -shared -o $@ $< -ldl
 
@@ -221,9 +222,9 @@ unit: $(unit_bins)
 fuzz-bins: $(fuzz_bins)
 bench-bins: $(bench_bins)
 
-test_env = ROUTER_BIN=$(abspath $(router)) VLLM_SIM=$(abspath $(sim)) PYTHONDONTWRITEBYTECODE=1
+test_env = ROUTER_BIN=$(abspath $(router)) VLLM_SIM=$(abspath $(sim)) FAIL_ALLOC_LIB=$(abspath $(torture_alloc)) PYTHONDONTWRITEBYTECODE=1
 
-test: $(unit_bins) $(fuzz_bins) $(torture) $(torture_clock) all | deps-test
+test: $(unit_bins) $(fuzz_bins) $(torture) $(torture_clock) $(torture_alloc) all | deps-test
 	$(Q)$(test_env) $(PYTHON) tests/run --unit $(unit_bins) --fuzz $(fuzz_bins) --torture $(torture) $(abspath $(torture_clock)) --e2e tests/e2e
 
 # The official OpenAI client, in an environment of its own below $(BUILD): with simulated pods, and with two vLLM engines that

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "libs.h"
 #include "log.h"
 #include "mem.h"
 #include "server.h"
@@ -13,14 +14,29 @@
 
 #define MAIN_TEXT_MAX (4 * 1024 * 1024)
 
+/* The exit code; a full disk under stdout does not go unnoticed. */
+static int main_end_output(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    fprintf(stderr, "kthena-router: error: cannot write to stdout: %s\n", strerror(errno));
+    return 1;
+}
+
+static int main_write(const struct buf *out)
+{
+    (void)fwrite(buf_slice(out).p, 1, out->len, stdout);
+    return main_end_output();
+}
+
 static int main_print(bool (*text)(struct buf *out))
 {
     struct buf out;
     int status = 1;
 
     buf_init(&out, MAIN_TEXT_MAX);
-    if (text(&out) && fwrite(buf_slice(&out).p, 1, out.len, stdout) == out.len && fflush(stdout) == 0)
-        status = 0;
+    if (text(&out))
+        status = main_write(&out);
     buf_free(&out);
     return status;
 }
@@ -31,9 +47,8 @@ static int main_print_config(const struct config *c)
     int status = 1;
 
     buf_init(&out, MAIN_TEXT_MAX);
-    if (config_print(c, &out) && fwrite(buf_slice(&out).p, 1, out.len, stdout) == out.len &&
-        fflush(stdout) == 0)
-        status = 0;
+    if (config_print(c, &out))
+        status = main_write(&out);
     buf_free(&out);
     return status;
 }
@@ -98,7 +113,7 @@ static int main_check(const struct config_report *r)
         fprintf(stderr, "kthena-router: %zu problem(s)\n", r->n_fatal);
     else
         printf("kthena-router: the configuration is good\n");
-    return r->n_fatal > 0 ? 1 : 0;
+    return r->n_fatal > 0 ? 1 : main_end_output();
 }
 
 static int main_run(const struct config_inputs *in, struct config *c, const struct config_report *report)
@@ -145,8 +160,14 @@ int main(int argc, char **argv)
     struct config *c;
     int status = 0;
 
-    if (!main_hold_standard_fds())
-        return 1; /* nowhere to say why */
+    if (!main_hold_standard_fds()) {
+        fprintf(stderr, "kthena-router: error: cannot open /dev/null: %s\n", strerror(errno));
+        return 1;
+    }
+    if (!libs_use_mem()) {
+        fputs("kthena-router: error: OpenSSL does not take our allocator\n", stderr);
+        return 1;
+    }
     c = config_load(&in, &action, &report);
     switch (action) {
     case CONFIG_HELP:
@@ -154,6 +175,7 @@ int main(int argc, char **argv)
         break;
     case CONFIG_VERSION:
         printf("kthena-router %s\n", CONFIG_VERSION_TEXT);
+        status = main_end_output();
         break;
     case CONFIG_EXAMPLE:
         status = main_print(config_example);

@@ -2,6 +2,7 @@
  * it (request_finish). */
 #include "request.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #include "cors.h"
@@ -887,6 +888,15 @@ static void request_on_failed(void *arg, enum upstream_failure f, const char *wh
     }
 }
 
+/* Our own want of descriptors: no pod is to blame, and none could be reached. */
+static void request_no_socket(struct request *r, const char *why)
+{
+    log_warn("no socket for a connection to a pod", LOG_SLICE("req", request_id(r)),
+             LOG_STR("model", r->route->model_name), LOG_STR("error", why));
+    request_enter(r, REQUEST_CONNECT);
+    request_finish(r, OUTCOME_CONNECT_FAILED, "the router has no descriptor left for a connection to a pod");
+}
+
 static void request_start_attempt(struct request *r, bool fresh)
 {
     static const struct upstream_ops ops = {request_on_connected, request_on_sent, request_on_data,
@@ -909,8 +919,7 @@ static void request_start_attempt(struct request *r, bool fresh)
     r->sent_us = request_now(r);
     r->upstream = upstream_send(r->pod->upstream, &u);
     if (r->upstream == NULL) {
-        request_enter(r, REQUEST_CONNECT);
-        request_next_pod(r, "no socket");
+        request_no_socket(r, strerror(errno));
         return;
     }
     if (r->upstream->conn.connecting) {

@@ -13,9 +13,11 @@
 #include "request.h"
 
 /* Descriptors that are not client or pod connections: listeners, logs, epoll, scrapes, DNS; a quarter of a
- * small limit. */
+ * small limit, and never less than what the router has at rest. */
 #define SERVER_RESERVED_FDS 160
+#define SERVER_LEAST_FDS    20
 #define SERVER_MAX_FDS      (1024 * 1024)
+#define SERVER_FEW_FDS      256
 /* More than the largest MAX_HEADER_BYTES with our own fields. */
 #define SERVER_SCRATCH_MAX (32 * 1024 * 1024)
 
@@ -51,13 +53,17 @@ static size_t server_raise_fd_limit(void)
 static void server_share_fds(struct server *s)
 {
     const size_t fds = server_raise_fd_limit();
-    const size_t reserved = fds / 4 < SERVER_RESERVED_FDS ? fds / 4 : SERVER_RESERVED_FDS;
+    const size_t quarter = fds / 4 > SERVER_LEAST_FDS ? fds / 4 : SERVER_LEAST_FDS;
+    const size_t reserved = quarter < SERVER_RESERVED_FDS ? quarter : SERVER_RESERVED_FDS;
     const size_t possible = fds > reserved + 2 ? (fds - reserved) / 2 : 1;
     const size_t wanted = (size_t)s->config->max_connections;
 
     s->max_clients = wanted > 0 ? wanted : possible;
     s->upstream_rules.max_open = possible;
     log_info("descriptors", LOG_INT("open_files", fds), LOG_INT("max_connections", s->max_clients));
+    if (fds < SERVER_FEW_FDS)
+        log_warn("the limit of open files (RLIMIT_NOFILE) is very low", LOG_INT("open_files", fds),
+                 LOG_INT("expected_at_least", SERVER_FEW_FDS));
     if (wanted > possible)
         log_warn("MAX_CONNECTIONS is more than the limit of open files allows",
                  LOG_INT("max_connections", wanted), LOG_INT("open_files", fds),

@@ -1,6 +1,7 @@
 /* libcurl tells which sockets and which timer it wants watched; the loop tells it what happened. */
 #include "curlev.h"
 
+#include "libs.h"
 #include "mem.h"
 
 struct curlev {
@@ -109,7 +110,7 @@ struct curlev *curlev_new(struct loop *l)
 {
     struct curlev *c;
 
-    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+    if (!libs_start_curl())
         return NULL;
     c = mem_zalloc(sizeof *c);
     c->loop = l;

@@ -370,24 +370,37 @@ static void upstream_on_drained(struct conn *conn)
         u->ops->sent(u->arg);
 }
 
-/* Descriptors are shared with the clients: the connection that has been idle longest goes first. */
-static void upstream_make_room(struct upstream_rules *rules)
+/* Descriptors are shared with the clients: the connection that has been idle longest goes first. False: none
+ * is idle. */
+static bool upstream_drop_oldest(struct upstream_rules *rules)
 {
     struct list *oldest = list_first(&rules->idle);
 
-    if (rules->n_open >= rules->max_open && oldest != NULL)
+    if (oldest != NULL)
         upstream_conn_close(LIST_ITEM(oldest, struct upstream_conn, by_age));
+    return oldest != NULL;
+}
+
+/* -1: errno says why. */
+static int upstream_socket(const struct upstream *up, struct upstream_rules *rules)
+{
+    int fd;
+
+    if (rules->n_open >= rules->max_open)
+        (void)upstream_drop_oldest(rules);
+    do
+        fd = socket(up->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    while (fd < 0 && (errno == EMFILE || errno == ENFILE) && upstream_drop_oldest(rules));
+    return fd;
 }
 
 static struct upstream_conn *upstream_connect(struct upstream *up, struct upstream_rules *rules)
 {
     static const struct conn_ops conn_ops = {upstream_on_readable, upstream_on_drained,
                                              upstream_on_connected};
+    const int fd = upstream_socket(up, rules), one = 1;
     struct upstream_conn *u;
-    int fd, one = 1;
 
-    upstream_make_room(rules);
-    fd = socket(up->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return NULL;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);

@@ -15,6 +15,7 @@ def _sanitized(path):
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ROUTER_BIN = os.environ.get("ROUTER_BIN", os.path.join(ROOT, "build/kthena-router"))
 VLLM_SIM = os.environ.get("VLLM_SIM", os.path.join(ROOT, "build/vllm-sim"))
+FAIL_ALLOC_LIB = os.environ.get("FAIL_ALLOC_LIB", os.path.join(ROOT, "build/torture-alloc.so"))
 SANITIZED = _sanitized(ROUTER_BIN)
 
 # Sanitized builds are several times slower: every deadline grows with them.
