@@ -257,7 +257,7 @@ static void topology_route_pods(struct topology *t, struct topology_route *r)
         pods[i] = s->pods[i]->pod;
     model_set_pods(r->model, pods, n, loop_now_us(t->loop));
     mem_free(pods);
-    for (size_t i = 0; i < s->n_pods && r->model->adapter; i++)
+    for (size_t i = 0; i < n && r->model->adapter; i++)
         topology_note_adapter(r, s->pods[i]);
     (void)model_refresh(r->model, loop_now_us(t->loop));
 }
