@@ -24,7 +24,8 @@ struct topology_server {
     struct discover_source *source; /* NULL: its pods are given (topology_set_endpoints) */
     struct topology_pod **pods;
     size_t n_pods;
-    bool kept; /* during a reload: the new configuration has it too */
+    bool kept;     /* during a reload: the new configuration has it too */
+    bool disputed; /* a pod of it has another owner that says other things of it; that has been logged */
 };
 
 #define TOPOLOGY_MAX_SERIES 16
@@ -68,7 +69,11 @@ struct topology_pod {
     bool replaced;            /* another pod has its address now; it finishes what it runs */
     struct pod *pod;
     struct scrape *scrape;
+    /* How it is spoken to is what one of its servers says, the first one that had it. NULL: none has it. */
+    struct topology_server *owner;
+    unsigned owner_uses; /* how often it is in the owner's set: twice while that is replaced */
     enum promtext_engine engine;
+    char *tls_name;    /* in its certificate; NULL: plain HTTP */
     struct buf served; /* names of the models it lists, each ended by a line end; where they are read */
     unsigned users;    /* servers that have it in their set */
 };

@@ -215,6 +215,9 @@ static void dump_pods(struct server *s, cJSON *list)
         dump_text(item, "name", slice_of(p->name));
         dump_text(item, "uid", slice_of(t->uid));
         cJSON_AddStringToObject(item, "engine", engines[t->engine]);
+        if (p->upstream->tls_name != NULL)
+            cJSON_AddStringToObject(item, "tlsName", p->upstream->tls_name);
+        dump_text(item, "setBy", slice_of(t->owner != NULL ? t->owner->name : ""));
         cJSON_AddNumberToObject(item, "inFlight", p->in_flight);
         cJSON_AddStringToObject(item, "room", pod_room_name(pod_room(p, &s->sched.admit.rules, now_us)));
         cJSON_AddBoolToObject(item, "leaving", p->leaving);

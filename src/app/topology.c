@@ -143,20 +143,59 @@ static char *topology_host(const char *authority)
     return mem_dup_slice((struct slice){authority + v6, (size_t)(end - authority) - 2 * (size_t)v6});
 }
 
-static void topology_set_tls(struct topology_pod *p, const struct config_server *spec)
+/* The name in the certificate of a server's pod; NULL: plain HTTP. */
+static char *topology_tls_name(const struct config_server *spec, const char *pod)
 {
-    char *host = topology_host(spec->dns != NULL ? spec->dns : p->pod->name);
-
-    if (spec->https)
-        upstream_set_tls(p->pod->upstream, spec->tls_name != NULL ? spec->tls_name : host);
-    else
-        upstream_set_tls(p->pod->upstream, NULL);
-    mem_free(host);
+    if (!spec->https)
+        return NULL;
+    return spec->tls_name != NULL ? mem_strdup(spec->tls_name)
+                                  : topology_host(spec->dns != NULL ? spec->dns : pod);
 }
 
-static struct topology_pod *topology_use_pod(struct topology *t, const struct discover_endpoint *e,
-                                             const struct config_server *spec)
+static bool topology_same_text(const char *a, const char *b)
 {
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+/* The server has the pod, and it is spoken to as the server says, unless another one has said so before. */
+static void topology_own_pod(struct topology *t, struct topology_pod *p, struct topology_server *s)
+{
+    char *tls_name = topology_tls_name(s->spec, p->pod->name);
+
+    if (p->owner == NULL || p->owner == s) {
+        p->owner = s;
+        p->owner_uses++;
+        upstream_set_tls(p->pod->upstream, tls_name);
+        topology_start_scrape(t, p, s->spec->engine);
+    } else if (!s->disputed &&
+               (p->engine != s->spec->engine || !topology_same_text(p->pod->upstream->tls_name, tls_name))) {
+        s->disputed = true;
+        log_warn("two model-servers say different things of one pod; what the first one says holds",
+                 LOG_STR("pod", p->pod->name), LOG_STR("model_server", s->name),
+                 LOG_STR("first", p->owner->name),
+                 LOG_STR("differs", p->engine != s->spec->engine ? "engine" : "protocol or tls_name"));
+    }
+    mem_free(tls_name);
+}
+
+/* A server does not have the pod any more: what another one says holds. */
+static void topology_disown_pod(struct topology *t, struct topology_pod *p, const struct topology_server *s)
+{
+    if (p->owner != s || --p->owner_uses > 0)
+        return;
+    p->owner = NULL;
+    for (size_t i = 0; i < t->n_servers && p->users > 0 && p->owner == NULL; i++) {
+        struct topology_server *other = t->servers[i];
+
+        for (size_t k = 0; k < other->n_pods && other != s; k++)
+            if (other->pods[k] == p)
+                topology_own_pod(t, p, other);
+    }
+}
+
+static struct topology_pod *topology_use_pod(struct topology_server *s, const struct discover_endpoint *e)
+{
+    struct topology *t = s->topology;
     struct topology_pod *p = topology_pod_at(t, e);
 
     if (p == NULL)
@@ -166,14 +205,17 @@ static struct topology_pod *topology_use_pod(struct topology *t, const struct di
         log_info("pod in use", LOG_STR("pod", e->name));
     }
     upstream_set_address(p->pod->upstream, (const struct sockaddr *)&e->address, e->address_bytes);
-    topology_set_tls(p, spec);
-    topology_start_scrape(t, p, spec->engine);
+    topology_own_pod(t, p, s);
     return p;
 }
 
-static void topology_drop_pod(struct topology *t, struct topology_pod *p)
+static void topology_drop_pod(struct topology_server *s, struct topology_pod *p)
 {
-    if (--p->users > 0)
+    struct topology *t = s->topology;
+
+    p->users--;
+    topology_disown_pod(t, p, s);
+    if (p->users > 0)
         return;
     if (!t->ending)
         log_info("pod leaves: gets no new request, finishes what it runs", LOG_STR("pod", p->pod->name),
@@ -300,9 +342,9 @@ static void topology_on_endpoints(const struct discover_endpoint *endpoints, siz
 
     s->pods = mem_array(NULL, n + 1, sizeof(struct topology_pod *));
     for (s->n_pods = 0; s->n_pods < n; s->n_pods++)
-        s->pods[s->n_pods] = topology_use_pod(t, &endpoints[s->n_pods], s->spec);
+        s->pods[s->n_pods] = topology_use_pod(s, &endpoints[s->n_pods]);
     for (size_t i = 0; i < n_old; i++)
-        topology_drop_pod(t, old[i]);
+        topology_drop_pod(s, old[i]);
     mem_free(old);
     for (size_t i = 0; i < t->n_routes; i++)
         if (t->routes[i]->server == s)
@@ -311,11 +353,6 @@ static void topology_on_endpoints(const struct discover_endpoint *endpoints, siz
         if (t->routes[i]->server == s)
             topology_move_waiting(t, t->routes[i]);
     sched_kick(t->sched);
-}
-
-static bool topology_same_text(const char *a, const char *b)
-{
-    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
 static bool topology_same_places(const struct config_server *a, const struct config_server *b)
@@ -387,8 +424,10 @@ static struct topology_server *topology_apply_server(struct topology *t, struct 
     }
     s->kept = true;
     s->spec = spec;
-    if (before == NULL || !topology_same_places(before, spec))
+    if (before == NULL || !topology_same_places(before, spec)) {
+        s->disputed = false;
         topology_discover(s);
+    }
     return s;
 }
 
@@ -397,23 +436,28 @@ static void topology_free_server(struct topology_server *s)
     discover_remove(s->source);
     htab_remove(&s->topology->servers_by_name, &s->by_name);
     for (size_t i = 0; i < s->n_pods; i++)
-        topology_drop_pod(s->topology, s->pods[i]);
+        topology_drop_pod(s, s->pods[i]);
     mem_free(s->pods);
     mem_free(s->name);
     mem_free(s);
 }
 
+/* Those that go are not among the others any more when their pods find new owners. */
 static void topology_drop_servers(struct topology *t)
 {
-    size_t kept = 0;
+    struct topology_server **gone = mem_array(NULL, t->n_servers + 1, sizeof(struct topology_server *));
+    size_t kept = 0, n_gone = 0;
 
     for (size_t i = 0; i < t->n_servers; i++) {
         if (t->servers[i]->kept)
             t->servers[kept++] = t->servers[i];
         else
-            topology_free_server(t->servers[i]);
+            gone[n_gone++] = t->servers[i];
     }
     t->n_servers = kept;
+    for (size_t i = 0; i < n_gone; i++)
+        topology_free_server(gone[i]);
+    mem_free(gone);
 }
 
 /* ---- routes ---- */

@@ -7,6 +7,7 @@
 #include "nearest.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static const char BACKENDS[] = "ROUTER_BACKENDS";
 
@@ -445,11 +446,87 @@ static void put_own_rule_last(struct route_spec *s)
     }
 }
 
+/* A pod in the list of a server. */
+struct listed {
+    const char *pod;
+    size_t server;
+};
+
+static int compare_listed(const void *a, const void *b)
+{
+    const struct listed *x = a, *y = b;
+    const int order = strcmp(x->pod, y->pod);
+
+    return order != 0 ? order : x->server < y->server ? -1 : x->server > y->server;
+}
+
+/* What two servers say of one pod; NULL: nothing that cannot be true of both. */
+static const char *find_difference(const struct config_server *a, const struct config_server *b)
+{
+    if (a->https != b->https)
+        return "protocol";
+    if (a->engine != b->engine)
+        return "engine";
+    if (!a->https || (a->tls_name == NULL && b->tls_name == NULL))
+        return NULL;
+    return a->tls_name == NULL || b->tls_name == NULL || strcmp(a->tls_name, b->tls_name) != 0 ? "tls_name"
+                                                                                               : NULL;
+}
+
+static void report_shared_pod(const struct config *c, const struct listed *first, const struct listed *other,
+                              const char *difference, const char *file, struct config_report *report)
+{
+    const struct config_server *a = &c->servers[first->server], *b = &c->servers[other->server];
+    char first_place[CONFIG_PLACE_MAX], place[CONFIG_PLACE_MAX];
+
+    place_of(file, a->line, first_place);
+    place_of(file, b->line, place);
+    config_report_add(report, true,
+                      "%s: [model-server %.80s]: pod %.80s is also in [model-server %.80s] at %s, with "
+                      "another %s; expected the "
+                      "same, for it is one pod",
+                      place, b->name, other->pod, a->name, first_place, difference);
+}
+
+/* One problem for each server. */
+static void check_shared_pods(const struct config *c, const char *file, struct config_report *report)
+{
+    struct listed *pods, *first;
+    bool *told = mem_zalloc(c->n_servers + 1);
+    size_t n = 0;
+
+    for (size_t i = 0; i < c->n_servers; i++)
+        n += c->servers[i].n_pods;
+    first = pods = mem_array(NULL, n + 1, sizeof(*pods));
+    n = 0;
+    for (size_t i = 0; i < c->n_servers; i++) {
+        for (size_t k = 0; k < c->servers[i].n_pods; k++)
+            pods[n++] = (struct listed){c->servers[i].pods[k], i};
+    }
+    if (n > 1)
+        qsort(pods, n, sizeof(*pods), compare_listed);
+    for (size_t i = 0; i < n; i++) {
+        const struct config_server *server = &c->servers[pods[i].server];
+        const char *difference;
+
+        if (strcmp(first->pod, pods[i].pod) != 0)
+            first = &pods[i];
+        difference = find_difference(&c->servers[first->server], server);
+        if (difference == NULL || told[pods[i].server])
+            continue;
+        told[pods[i].server] = true;
+        report_shared_pod(c, first, &pods[i], difference, file, report);
+    }
+    mem_free(pods);
+    mem_free(told);
+}
+
 void config_routes_resolve(struct config *c, const char *file, struct config_report *report)
 {
     char place[CONFIG_PLACE_MAX];
 
     check_servers(c, file, report);
+    check_shared_pods(c, file, report);
     check_routes(c, file, report);
     for (size_t i = 0; i < c->n_routes; i++) {
         struct route_spec *s = &c->routes[i];

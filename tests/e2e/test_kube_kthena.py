@@ -295,6 +295,33 @@ def test_warnings(world):
     r.stderr.wait_for_line("weight is -6")
 
 
+def test_pod_of_two_servers_that_differ(world):
+    """One pod is spoken to in one way: as its first server says, which is said once, and as the other one when that goes."""
+    w = world()
+    pod = w.pod()
+    w.put_pod("a", "127.0.0.1")
+    w.put_server(port=pod.port, engine="SGLang")
+    r = w.run()
+    w.put_server("other", port=pod.port)
+    w.put_route(servers=("other",))
+    wait_status(r, 200)
+    line = r.stderr.wait_for_line("two model-servers say different things of one pod")
+    assert "model_server=default/other first=default/chat differs=engine" in line
+
+    def as_known():
+        return [(p["engine"], p["setBy"], p["leaving"]) for p in r.dump("pods")["pods"]]
+    assert as_known() == [("SGLang", "default/chat", False)]
+    w.put_pod("b", "127.0.0.2")
+    w.wait_pods(at(pod), at(pod, "127.0.0.2"))
+    assert len(r.stderr.all("two model-servers say")) == 1
+    w.api.delete("modelservers", "chat")
+    wait_until(lambda: as_known() == [("vLLM", "default/other", False)] * 2, "the other server to have the pods")
+    assert r.chat().status == 200
+    assert not r.stderr.find("pod leaves")
+    w.api.delete("modelservers", "other")
+    w.wait_pods()
+
+
 def test_not_ready_before_everything_is_known(world):
     """Part of what the cluster has is never in force: no 404 for a route that is still being read."""
     w = world()

@@ -262,6 +262,31 @@ static void test_sections(void **state)
            "f:3: model-server \"s\" is given twice, first at f:1");
 }
 
+/* One pod is spoken to in one way. */
+static void test_pods_in_two_servers(void **state)
+{
+    (void)state;
+    refuse("[model-server a]\npods = h:1, h:2\n[model-server b]\npods = h:3, h:2\nprotocol = https\n",
+           "f:3: [model-server b]: pod h:2 is also in [model-server a] at f:1, with another protocol");
+    refuse("[model-server a]\npods = h:1\nengine = none\n[model-server b]\npods = h:1\n",
+           "f:4: [model-server b]: pod h:1 is also in "
+           "[model-server a] at f:1, with another engine; expected the same, for it is one pod");
+    refuse("[model-server a]\npods = h:1\nprotocol = https\ntls_name = x\n[model-server b]\npods = "
+           "h:1\nprotocol = https\n",
+           "f:5: [model-server b]: pod h:1 is also in [model-server a] at f:1, with another tls_name");
+}
+
+static void test_pods_in_two_servers_that_agree(void **state)
+{
+    struct fixture f = parse("[model-server a]\npods = h:1, h:2\nprotocol = https\ntls_name = x\nmodel = n\n"
+                             "[model-server b]\npods = h:2\nprotocol = https\ntls_name = x\n"
+                             "[model-server c]\npods = h:3\ntls_name = z\nprotocol = https\n");
+
+    (void)state;
+    fixture_expect_count(&f, 0, 0);
+    fixture_free(&f);
+}
+
 static void test_servers(void **state)
 {
     (void)state;
@@ -559,6 +584,8 @@ int main(void)
         cmocka_unit_test(test_zero_byte),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_sections),
+        cmocka_unit_test(test_pods_in_two_servers),
+        cmocka_unit_test(test_pods_in_two_servers_that_agree),
         cmocka_unit_test(test_servers),
         cmocka_unit_test(test_routes),
         cmocka_unit_test(test_whole_route),
