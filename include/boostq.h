@@ -30,6 +30,7 @@
 #include "heap.h"
 #include "htab.h"
 #include "list.h"
+#include "pool.h"
 #include "session_lru.h"
 
 struct boostq_rules {

@@ -27,8 +27,8 @@ typedef bool htab_eq_fn(const struct htab_node *node, const void *key);
 
 /* SipHash-1-3 under the process's random key. */
 uint64_t htab_hash(struct slice bytes);
-/* 128 bits of it, for keys that are kept instead of the bytes: hash[0] alone serves as the table's hash. */
-void htab_hash128(struct slice bytes, uint64_t hash[2]);
+/* 128 bits of it, for keys that are kept instead of the bytes: *hash alone serves as the table's hash. */
+void htab_hash128(struct slice bytes, uint64_t *hash, uint64_t *check);
 /* For tests that need the same order in each run. */
 void htab_seed(uint64_t k0, uint64_t k1);
 

@@ -111,16 +111,16 @@ uint64_t htab_hash(struct slice bytes)
     return sip_end(v);
 }
 
-void htab_hash128(struct slice bytes, uint64_t hash[2])
+void htab_hash128(struct slice bytes, uint64_t *hash, uint64_t *check)
 {
     uint64_t v[4];
 
     need_seed();
     sip_start(v, bytes, 0xee);
     v[2] ^= 0xee;
-    hash[0] = sip_end(v);
+    *hash = sip_end(v);
     v[1] ^= 0xdd;
-    hash[1] = sip_end(v);
+    *check = sip_end(v);
 }
 
 /* ---- the table ---- */

@@ -170,7 +170,7 @@ static void test_hash128_vectors(void **state)
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
         uint64_t hash[2];
 
-        htab_hash128((struct slice){bytes, wanted[i].n}, hash);
+        htab_hash128((struct slice){bytes, wanted[i].n}, &hash[0], &hash[1]);
         assert_true(hash[0] == wanted[i].hash[0] && hash[1] == wanted[i].hash[1]);
     }
 }
