@@ -57,25 +57,26 @@ struct boostq_lane;
 /* One waiting request; embedded in the caller's object, zeroed before its first push. Fields are read-only
  * outside. */
 struct boostq_item {
-    struct slice session;   /* set by the caller, owned by it while the item waits; empty: no session */
-    uint64_t pinned_pod_id; /* set by the caller where the rules say `pinned`; 0 = none */
-    int64_t arrived_us;     /* set by boostq_push */
-    uint64_t arrival;       /* arrival number, unique in the queue */
-    enum boostq_where where;
-    bool boosted; /* its session was tracked at push, or it was promoted while it waited */
-    bool forced;  /* overtaken to the bound, waited too long for its warm pod, or put back (boostq_requeue) */
-    unsigned overtaken; /* exact once it is forced or has left by boostq_take; see boostq_overtaken before */
-    uint64_t warm_pod_id; /* 0 = none known; as known at boostq_take; while it waits see boostq_warm_pod */
-    struct boostq_lane *lane; /* where it stands; NULL when out */
-    struct list by_arrival;   /* in boostq.arrivals */
-    struct list in_lane;      /* in boostq_lane.waiting, or in boostq.fresh */
-    struct list in_session;   /* its group, or the not boosted requests of its session, in order of arrival */
-    struct list by_step;      /* in boostq_lane.steps while diff > 0 */
-    int64_t entered_lane_us;  /* since when it waits in a pod's lane */
-    uint64_t entry;           /* entry number in its lane */
-    unsigned diff;            /* see boostq.c */
-    struct boostq_session *group;
+    struct slice session;    /* set by the caller, owned by it while the item waits; empty: no session */
+    uint64_t pinned_pod_id;  /* set by the caller where the rules say `pinned`; 0 = none */
+    int64_t arrived_us;      /* set by boostq_push */
+    int64_t entered_lane_us; /* since when it waits in a pod's lane */
     struct heap_node by_forced;
+    /* From here to in_session is what an admission touches; of one among thousands no cache has it. */
+    enum boostq_where where;
+    struct boostq_lane *lane; /* where it stands; NULL when out */
+    struct boostq_session *group;
+    struct list in_lane; /* in boostq_lane.waiting, or in boostq.fresh */
+    struct list by_step; /* in boostq_lane.steps while diff > 0 */
+    uint64_t entry;      /* entry number in its lane */
+    unsigned diff;       /* see boostq.c */
+    unsigned overtaken;  /* exact once it is forced or has left by boostq_take; see boostq_overtaken before */
+    uint64_t arrival;    /* arrival number, unique in the queue */
+    uint64_t warm_pod_id; /* 0 = none known; as known at boostq_take; while it waits see boostq_warm_pod */
+    bool boosted;         /* its session was tracked at push, or it was promoted while it waited */
+    bool forced; /* overtaken to the bound, waited too long for its warm pod, or put back (boostq_requeue) */
+    struct list by_arrival; /* in boostq.arrivals */
+    struct list in_session; /* its group, or the not boosted requests of its session, in order of arrival */
     struct fairq_item fair; /* its user and tokens are set by the caller when rules.fair */
 };
 

@@ -19,9 +19,9 @@ struct session_key {
 
 struct session_entry {
     _Alignas(64) struct session_key key;
-    uint64_t completed;   /* completion number: larger = more recent, never used twice; 0 = a free slot */
-    int64_t completed_us; /* when */
-    uint64_t pod_id;      /* the pod that served the last turn: its prefix is warm there */
+    uint64_t completed;    /* completion number: larger = more recent, never used twice; 0 = a free slot */
+    int64_t completed_us;  /* when */
+    uint64_t pod_id;       /* the pod that served the last turn: its prefix is warm there */
     uint32_t newer, older; /* slots of the neighbours in the order of completion */
 };
 
@@ -47,10 +47,5 @@ const struct session_entry *session_lru_mark(struct session_lru *l, const struct
                                              uint64_t pod_id, int64_t now_us);
 /* The entry or NULL, valid until the next mark; changes nothing. */
 const struct session_entry *session_lru_find(const struct session_lru *l, const struct session_key *key);
-/* A look-up of the session follows soon: starts to load its line. */
-static inline void session_lru_prefetch(const struct session_lru *l, const struct session_key *key)
-{
-    __builtin_prefetch(&l->slots[key->hash & l->mask]);
-}
 
 #endif

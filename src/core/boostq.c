@@ -65,7 +65,10 @@ static struct boostq_session *session_new(struct boostq *q, const struct session
 {
     struct boostq_session *s = pool_get(&q->session_pool);
 
-    *s = (struct boostq_session){.check = key->check};
+    s->check = key->check;
+    s->by_rank = (struct heap_node){0};
+    s->n = 0;
+    s->lane = NULL;
     list_init(&s->group);
     list_init(&s->fresh);
     htab_add(&q->sessions, &s->by_id, key->hash);
@@ -498,6 +501,8 @@ static int64_t sticky_due_us(const struct boostq *q, const struct boostq_lane *l
 
 void boostq_force_due(struct boostq *q, int64_t now_us)
 {
+    if (q->forced.n > 0)
+        __builtin_prefetch(boostq_head_forced(q)->group, 1); /* its admission is next */
     force_overtaken(q, &q->shared);
     LIST_EACH(link, &q->lanes)
     {
@@ -553,6 +558,19 @@ static void count_passed(struct boostq *q, const struct boostq_item *item)
         q->shared_passed++;
 }
 
+/* Starts to load what the admission of the next one touches of it: forced, or of the lane that has just lost
+ * one. Others are pushed before. */
+static void expect_next(const struct boostq *q, const struct boostq_lane *lane)
+{
+    const struct boostq_item *next = q->forced.n > 0 ? boostq_head_forced(q) : boostq_head_boosted(lane);
+
+    if (next == NULL)
+        return;
+    __builtin_prefetch(&next->where, 1);
+    __builtin_prefetch(&next->entry, 1);
+    __builtin_prefetch(&next->in_session, 1);
+}
+
 /* Starts to load what the item's departure will touch besides itself: these misses then take place together.
  */
 static void expect_leave(const struct boostq *q, const struct boostq_item *item)
@@ -567,6 +585,8 @@ static void expect_leave(const struct boostq *q, const struct boostq_item *item)
 
 void boostq_take(struct boostq *q, struct boostq_item *item)
 {
+    struct boostq_lane *lane = item->lane;
+
     expect_leave(q, item);
     item->overtaken = boostq_overtaken(q, item);
     if (item->where != BOOSTQ_FORCED)
@@ -575,6 +595,7 @@ void boostq_take(struct boostq *q, struct boostq_item *item)
     q->stats.dequeued_boosted += item->boosted;
     q->stats.dequeued_forced += item->forced;
     leave(q, item, true);
+    expect_next(q, lane);
 }
 
 void boostq_stats_add(struct boostq_stats *to, const struct boostq_stats *more)

@@ -38,6 +38,16 @@ static bool better(const struct pod *a, const struct pod *b, const struct pod_ru
     return opinion(a->numbers.kv_usage, stale_a) < opinion(b->numbers.kv_usage, stale_b);
 }
 
+/* The target whose turn is i turns away. The division is needed only after targets went away. */
+static struct model_target *in_turn(const struct model *m, size_t i)
+{
+    size_t at = m->next_tie + i;
+
+    if (at >= m->n_targets)
+        at -= m->n_targets;
+    return m->targets[at < m->n_targets ? at : at % m->n_targets];
+}
+
 static struct model_target *pick_in_order(struct model *m, const struct admit_item *item, bool heed_tried,
                                           const struct pod_rules *rules, int64_t now_us)
 {
@@ -45,7 +55,7 @@ static struct model_target *pick_in_order(struct model *m, const struct admit_it
     struct model_target *best = NULL;
 
     for (size_t i = 0; i < m->n_targets; i++) {
-        struct model_target *t = m->targets[(m->next_tie + i) % m->n_targets];
+        struct model_target *t = in_turn(m, i);
 
         if (model_target_room(t, rules, now_us) != POD_ROOM || (heed_tried && has_tried(item, t)))
             continue;
@@ -80,7 +90,7 @@ static struct model_target *nth_candidate(struct model *m, const struct admit_it
                                           const struct pod_rules *rules, int64_t now_us, size_t nth)
 {
     for (size_t i = 0;; i++) {
-        struct model_target *t = m->targets[(m->next_tie + i) % m->n_targets];
+        struct model_target *t = in_turn(m, i);
 
         if (model_target_room(t, rules, now_us) != POD_ROOM || (heed_tried && has_tried(item, t)))
             continue;
@@ -96,7 +106,7 @@ static struct model_target *pick_by_policy(struct model *m, const struct admit_i
     size_t n = 0;
 
     for (size_t i = 0; i < m->n_targets; i++) {
-        struct model_target *t = m->targets[(m->next_tie + i) % m->n_targets];
+        struct model_target *t = in_turn(m, i);
 
         if (model_target_room(t, rules, now_us) != POD_ROOM || (heed_tried && has_tried(item, t)))
             continue;
