@@ -38,8 +38,13 @@ ifeq ($(shell uname -m),x86_64)
 harden += -fstack-clash-protection -fcf-protection
 endif
 
+# The router is optimized as a whole, which saves 5 % of its instructions; tests link its objects one by one. clang would
+# need another linker for it, and sanitized, covered and mutated builds want to be done soon.
+lto := $(if $(SAN)$(is_clang),,$(if $(filter -O2 -O3,$(CFLAGS)),-flto -ffat-lto-objects))
+how_lto = -fno-lto
+
 base_flags = -std=c11 -D_GNU_SOURCE -DROUTER_VERSION='"$(VERSION)"' $(CFLAGS) $(harden) $(san) $(CPPFLAGS)
-link_flags = $(CFLAGS) $(san) -pie -Wl,-z,relro,-z,now $(LDFLAGS)
+link_flags = $(CFLAGS) $(san) -pie -Wl,-z,relro,-z,now $(how_lto) $(LDFLAGS)
 
 # ---- sources ----
 
@@ -141,14 +146,14 @@ $(BUILD)/libs.mk: Makefile | deps
 
 # Objects are rebuilt when the compiler or its flags change.
 $(BUILD)/flags: FORCE | $(BUILD)/libs.mk
-	$(file >$@.new,$(CC) $(base_flags) $(warn) $(LLHTTP_FLAGS) $(link_flags))
+	$(file >$@.new,$(CC) $(base_flags) $(lto) $(warn) $(LLHTTP_FLAGS) $(link_flags))
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
 # Only "x.h" finds our headers, so that no system header meets one of them by its name.
 $(BUILD)/obj/src/%.o: src/%.c $(BUILD)/flags $(BUILD)/libs.mk | deps
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(base_flags) $(warn) -iquote include $(LLHTTP_FLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(base_flags) $(lto) $(warn) -iquote include $(LLHTTP_FLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/obj/tests/sim/%.o: tests/sim/%.c $(BUILD)/flags $(BUILD)/libs.mk | deps
 	@mkdir -p $(@D)
@@ -170,6 +175,7 @@ $(BUILD)/obj/llhttp/%.o: /usr/share/llhttp/%.c $(BUILD)/flags $(BUILD)/libs.mk |
 	$(call say,CC)
 	$(Q)$(CC) $(base_flags) -w $(LLHTTP_FLAGS) -c -o $@ $<
 
+$(router): private how_lto = $(if $(lto),-flto=2 $(harden))
 $(router): $(router_objs) $(LLHTTP_OBJS)
 	$(call say,LINK)
 	$(Q)$(CC) $(link_flags) -o $@ $^ $(MALLOC_LIBS) $(EVENT_LIBS) $(TLS_LIBS) $(CURL_LIBS) $(CORE_LIBS)
