@@ -50,7 +50,7 @@ void tls_end_writing(struct tls *t);
 /* Why the last handshake of this process failed: `kind` is one of a few words, `text` is for people. Valid
  * until the next failure. */
 struct tls_failure {
-    const char *kind; /* "plain_http", "version", "alert", "closed", "other" */
+    const char *kind; /* "plain_http", "not_tls", "version", "cipher", "alpn", "alert", "closed", "other" */
     const char *text;
 };
 const struct tls_failure *tls_failure(void);

@@ -223,16 +223,33 @@ static int tls_status(struct tls *t, int result)
 
 static const char *tls_kind_of(unsigned long e)
 {
+    static const struct {
+        int reason;
+        const char *kind;
+    } kinds[] = {
+        {SSL_R_HTTP_REQUEST, "plain_http"},
+        {SSL_R_WRONG_VERSION_NUMBER, "not_tls"}, /* of the first record: SSH, a scanner, another protocol */
+        {SSL_R_HTTPS_PROXY_REQUEST, "not_tls"},
+        {SSL_R_BAD_RECORD_TYPE, "not_tls"},
+        {SSL_R_UNSUPPORTED_PROTOCOL, "version"},
+        {SSL_R_VERSION_TOO_LOW, "version"},
+        {SSL_R_VERSION_TOO_HIGH, "version"},
+        {SSL_R_INAPPROPRIATE_FALLBACK, "version"},
+        {SSL_R_NO_SHARED_CIPHER, "cipher"},
+        {SSL_R_NO_SUITABLE_KEY_SHARE, "cipher"},
+        {SSL_R_NO_SHARED_GROUPS, "cipher"},
+        {SSL_R_NO_SUITABLE_GROUPS, "cipher"},
+        {SSL_R_NO_SHARED_SIGNATURE_ALGORITHMS, "cipher"},
+        {SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM, "cipher"},
+        {SSL_R_NO_APPLICATION_PROTOCOL, "alpn"}};
     const int reason = ERR_GET_REASON(e);
 
     if (e == 0 || ERR_SYSTEM_ERROR(e))
         return "closed";
-    if (reason == SSL_R_HTTP_REQUEST)
-        return "plain_http";
-    if (reason == SSL_R_UNSUPPORTED_PROTOCOL || reason == SSL_R_NO_SHARED_CIPHER ||
-        reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_NO_APPLICATION_PROTOCOL ||
-        reason == SSL_R_VERSION_TOO_LOW)
-        return "version";
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        if (kinds[i].reason == reason)
+            return kinds[i].kind;
+    }
     return reason > SSL_AD_REASON_OFFSET ? "alert" : "other";
 }
 

@@ -303,7 +303,23 @@ def test_no_common_protocol(start, authority):
     _, router = secure(start, authority)
     with pytest.raises(ssl.SSLError):
         Client(router.port, tls=authority.client(alpn=("h2",)))
-    failed(router, "version")
+    failed(router, "alpn")
+
+
+@pytest.mark.parametrize("data", [b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", b"\x00" * 64, b"CONNECT a:443 HTTP/1.1\r\n\r\n", b"OPTIONS * HTTP/1.1\r\n\r\n"])
+def test_no_tls_at_all(start, authority, data):
+    _, router = secure(start, authority)
+    with socket.create_connection(("127.0.0.1", router.port)) as s:
+        s.sendall(data)
+        failed(router, "not_tls")
+
+
+def test_no_common_cipher(start, authority):
+    _, router = secure(start, authority)
+    done = subprocess.run(["openssl", "s_client", "-connect", "127.0.0.1:%d" % router.port, "-tls1_2", "-cipher", "AES128-SHA"],
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE, check=False)
+    assert done.returncode != 0
+    failed(router, "cipher")
 
 
 def test_old_version(start, authority):
