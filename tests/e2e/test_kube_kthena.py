@@ -10,7 +10,7 @@ import pytest
 from kube_api import model_route
 from kube_world import KthenaWorld
 from pod import ok
-from waiting import DEADLINE, wait_until
+from waiting import DEADLINE, ROOT, wait_until
 
 
 @pytest.fixture
@@ -125,6 +125,35 @@ def test_recreated_pod(world):
     first.reply()
     assert c.answer().status == 200
     wait_until(lambda: len(r.dump("pods")["pods"]) == 1, "the first pod to be gone")
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_session_of_a_pod_that_was_replaced(world, same):
+    """A session goes back to its pod, but not to another one that has that pod's address now: its prefix is not there."""
+    w = world()
+    pod = w.pod(None)
+    w.put_server(port=pod.port)
+    w.put_route()
+    w.put_pod("a", "127.0.0.1")
+    r = w.run()
+    c = r.start_chat(session="s")
+    pod.next().reply()
+    assert c.answer().status == 200
+    if not same:
+        w.api.put("pods", json.loads(json.dumps(w.api.objects["pods"][("default", "a")])), uid="another")
+    w.put_pod("b", "127.0.0.2")
+    w.wait_pods(at(pod), at(pod, "127.0.0.2"))
+    busy = [r.start_chat() for _ in range(2)]
+    running = {q.header("Host"): q for q in (pod.next(), pod.next())}
+    running.pop(at(pod, "127.0.0.2")).reply()
+    wait_until(lambda: [p["inFlight"] for p in r.dump("pods")["pods"] if p["name"] == at(pod, "127.0.0.2")] == [0], "b to be idle")
+    second = r.start_chat(session="s")
+    q = pod.next()
+    assert q.header("Host") == (at(pod) if same else at(pod, "127.0.0.2"))
+    q.reply()
+    for q in running.values():
+        q.reply()
+    assert second.answer().status == 200 and [x.answer().status for x in busy] == [200, 200]
 
 
 def test_routes_come_and_go(world):
@@ -432,3 +461,19 @@ spec:
     assert "deepseek-r1-1-5b-abc" in kubectl(w, "get", "pods", "-o", "name")
     kubectl(w, "delete", "modelroute", "deepseek-simple", "--wait=false")
     wait_status(r, 404, model="deepseek-r2")
+
+
+def test_manifest_of_the_readme(world):
+    """What README "Kthena's objects" applies leads to a boosted follow-up."""
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+        manifest = f.read().partition("kubectl apply -f - <<'END'\n")[2].partition("    END\n")[0].replace("\n    ", "\n").strip(" ")
+    w = world()
+    pod = w.pod()
+    w.put_pod("deepseek-0", "127.0.0.1", labels={"app": "deepseek"})
+    r = w.run()
+    kubectl(w, "apply", "--validate=false", "-f", "-", stdin=manifest.replace("port: 8000", "port: %d" % pod.port))
+    wait_status(r, 200, model="deepseek")
+    for boosted in ("false", "true"):
+        assert r.chat(model="deepseek", session="alice").status == 200
+        assert r.stderr.wait_for_line("session boost: dequeued.* session=alice boosted=%s .*pod=%s" % (boosted, at(pod)))
+    assert pod.requests[-1].json()["model"] == "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
