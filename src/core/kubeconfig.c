@@ -133,11 +133,14 @@ static bool take_cluster(yaml_document_t *doc, const yaml_node_t *cluster, struc
 
 static bool take_user(yaml_document_t *doc, const yaml_node_t *user, struct kubeconfig *k, char **error)
 {
-    static const char *const unsupported[] = {"exec", "auth-provider", "username"};
+    static const char *const unsupported[] = {"exec", "auth-provider", "username",  "password",
+                                              "as",   "as-uid",        "as-groups", "as-user-extra"};
 
     for (size_t i = 0; i < ARRAY_LEN(unsupported); i++)
         CHECK(get(doc, user, unsupported[i]) == NULL,
-              "%s of a user is not supported; expected token, tokenFile or a client certificate",
+              "%s of a user is not supported; expected token, tokenFile or a client certificate (kubectl "
+              "create token "
+              "gives one)",
               unsupported[i]);
     take(doc, user, "token", &k->token);
     take(doc, user, "tokenFile", &k->token_file);
@@ -150,15 +153,21 @@ static bool take_user(yaml_document_t *doc, const yaml_node_t *user, struct kube
 static bool take_context(yaml_document_t *doc, struct kubeconfig *k, char **error)
 {
     const struct slice name = get_text(doc, yaml_document_get_root_node(doc), "current-context");
-    const yaml_node_t *context = named(doc, "contexts", "context", name), *cluster;
+    const yaml_node_t *context = named(doc, "contexts", "context", name), *cluster, *user;
+    struct slice user_name;
 
     CHECK(name.n > 0, "there is no current-context");
     CHECK(context != NULL, "there is no context \"%.*s\"", (int)(name.n < 80 ? name.n : 80), name.p);
     take(doc, context, "namespace", &k->namespace);
     cluster = named(doc, "clusters", "cluster", get_text(doc, context, "cluster"));
     CHECK(cluster != NULL, "the current context names no cluster of the file");
-    return take_cluster(doc, cluster, k, error) &&
-           take_user(doc, named(doc, "users", "user", get_text(doc, context, "user")), k, error);
+    if (!take_cluster(doc, cluster, k, error))
+        return false;
+    user_name = get_text(doc, context, "user");
+    user = named(doc, "users", "user", user_name);
+    CHECK(user != NULL || user_name.n == 0, "the current context's user \"%.*s\" is not in the file",
+          (int)(user_name.n < 80 ? user_name.n : 80), user_name.p);
+    return take_user(doc, user, k, error);
 }
 
 /* ---- the file ---- */

@@ -537,6 +537,19 @@ def test_no_api_is_an_error(tmp_path):
     assert done.returncode == 1 and "/no/such: No such file" in done.stderr
 
 
+@pytest.mark.parametrize("user, what", [("{exec: {command: aws, args: [eks, get-token]}}", "exec"), ("{auth-provider: {name: gcp}}", "auth-provider"),
+                                        ("{username: u, password: p}", "username"), ("{token: t, as: root}", "as")])
+def test_kubeconfig_that_is_refused(tmp_path, user, what):
+    """Who we are by way of a program, a password or as somebody else: said with the file, the word and what to do, at the start."""
+    ini, config = tmp_path / "r.ini", tmp_path / "kubeconfig"
+    ini.write_text(INI % ("chat", "vllm"))
+    config.write_text("current-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
+                      "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: %s}]\n" % user)
+    done = run_router("--port", "0", "--metrics-port", "0", "--debug-port", "0", "--config", str(ini), "--kubeconfig", str(config))
+    assert done.returncode == 1
+    assert "%s: %s of a user is not supported; expected token, tokenFile or a client certificate" % (config, what) in done.stderr
+
+
 def test_reload(world, start, tmp_path):
     """A reload may bring the first Service; one that has no way to the API is refused."""
     w = world()

@@ -78,8 +78,7 @@ static void test_json(void **state)
     struct kubeconfig k;
 
     (void)state;
-    good("{\"current-context\":\"a\",\"contexts\":[{\"name\":\"a\",\"context\":{\"cluster\":\"b\",\"user\":"
-         "\"c\"}}],"
+    good("{\"current-context\":\"a\",\"contexts\":[{\"name\":\"a\",\"context\":{\"cluster\":\"b\"}}],"
          "\"clusters\":[{\"name\":\"b\",\"cluster\":{\"server\":\"https://h\"}}],\"users\":[]}",
          &k);
     assert_string_equal(k.server, "https://h");
@@ -102,7 +101,13 @@ static void test_bad_files(void **state)
     bad(CONTEXTS "clusters:\n- name: c1\n  cluster: {server: 'https://x', proxy-url: 'http://p'}\n",
         "proxy-url");
     bad(CONTEXTS CLUSTER "users:\n- name: u1\n  user: {exec: {command: x}}\n", "exec");
+    bad(CONTEXTS CLUSTER "users:\n- name: u1\n  user: {exec: {command: x}, token: t}\n",
+        "exec of a user is not supported; expected token, tokenFile or a client certificate");
+    bad(CONTEXTS CLUSTER "users:\n- name: u1\n  user: {auth-provider: {name: gcp}}\n",
+        "auth-provider of a user");
     bad(CONTEXTS CLUSTER "users:\n- name: u1\n  user: {username: x}\n", "username");
+    bad(CONTEXTS CLUSTER "users:\n- name: u1\n  user: {token: t, as: root}\n", "as of a user");
+    bad(CONTEXTS CLUSTER "users:\n- name: u2\n  user: {token: t}\n", "user \"u1\" is not in the file");
     bad(CONTEXTS CLUSTER "users:\n- name: u1\n  user: {client-key-data: AAAA}\n", "client-key-data");
     bad("a: &a [*a]\n", "current-context");
 }
