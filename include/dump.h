@@ -5,8 +5,8 @@
 
 #include "server.h"
 
-/* kind: config, modelroutes, modelservers, pods, queues, requests. Appends a JSON object; false: no such
- * kind, or over the buffer's maximum. */
+/* kind: config, modelroutes, modelservers, pods, queues, requests, kubernetes. Appends a JSON object; false:
+ * no such kind, or over the buffer's maximum. */
 MUST_CHECK bool dump_render(struct server *s, struct slice kind, struct buf *out);
 
 #endif

@@ -55,10 +55,19 @@ struct headers_response {
  * length. False as for headers_request_block. */
 MUST_CHECK bool headers_response_block(struct buf *out, const struct headers_response *r);
 
-/* The head of an answer of our own. extra: complete "Name: value\r\n" lines or NULL. */
-MUST_CHECK bool headers_own_block(struct buf *out, unsigned status, const char *content_type,
-                                  size_t content_length, bool keep_alive, unsigned client_minor,
-                                  struct slice request_id, const char *extra);
+/* The head of an answer of our own. */
+struct headers_own {
+    unsigned status;
+    const char *content_type; /* NULL: none */
+    size_t content_length;    /* a 204 says none */
+    struct slice date;        /* as clock_http_date writes it */
+    struct slice request_id;  /* {NULL, 0}: none */
+    unsigned client_minor;    /* as in struct headers_response */
+    bool keep_alive;
+    const char *extra; /* complete "Name: value\r\n" lines, or NULL */
+};
+/* False as for headers_request_block. */
+MUST_CHECK bool headers_own_block(struct buf *out, const struct headers_own *r);
 const char *headers_reason(unsigned status);
 /* True for text/event-stream with any parameters. */
 bool headers_is_event_stream(struct slice content_type);

@@ -83,7 +83,7 @@ static bool admin_on_debug_head(struct client *c)
     else
         admin_error(c, 404,
                     "path not found: this port serves " ADMIN_DUMP_PREFIX
-                    "{config,modelroutes,modelservers,pods,queues,requests}");
+                    "{config,modelroutes,modelservers,pods,queues,requests,kubernetes}");
     buf_free(&page);
     return false;
 }

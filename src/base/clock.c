@@ -94,3 +94,19 @@ size_t clock_format(int64_t wall_us, char out[CLOCK_TEXT_MAX])
     *to = '\0';
     return (size_t)(to - out);
 }
+
+struct slice clock_http_date(int64_t wall_us)
+{
+    static char text[sizeof "Sun, 06 Nov 1994 08:49:37 GMT"];
+    static time_t made_for;
+    const time_t s = (time_t)(wall_us / US_PER_S);
+    struct tm tm;
+
+    if (s != made_for || text[0] == '\0') {
+        (void)gmtime_r(&s, &tm);
+        /* English names: nobody here sets a locale. */
+        (void)strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &tm);
+        made_for = s;
+    }
+    return (struct slice){text, sizeof text - 1};
+}

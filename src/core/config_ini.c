@@ -80,6 +80,7 @@ struct ini {
     size_t line;       /* number of the line handed over last */
     bool expected;     /* the handler must be called for it */
     bool continues;    /* it belongs to the value before it */
+    bool piece;        /* it is no line of the file but the rest of one */
     enum open_value open;
     /* The section */
     enum section section;
@@ -737,19 +738,26 @@ static void open_section(struct ini *ini, struct slice header)
 
 /* ---- what inih calls ---- */
 
+static bool is_list_option(enum config_option o)
+{
+    return o == CONFIG_OPT_backends || o == CONFIG_OPT_session_boost_header ||
+           o == CONFIG_OPT_cors_allow_origins;
+}
+
 static void continue_value(struct ini *ini, struct slice value)
 {
-    bool list = ini->open == OPEN_OPTION &&
-                (ini->option == CONFIG_OPT_backends || ini->option == CONFIG_OPT_session_boost_header);
-
-    if (ini->open == OPEN_LIST)
+    if (ini->open == OPEN_LIST) {
         set_key(ini, ini->list, value);
-    else if (list)
+    } else if (ini->open == OPEN_OPTION && is_list_option(ini->option)) {
         append_value(ini, value);
-    else if (ini->open != OPEN_IGNORED)
+    } else if (ini->open != OPEN_IGNORED && ini->piece) {
+        INI_ERROR(ini, ini->line, "longer than 198 bytes, which only lists may be");
+        ini->rest.n = 0;
+    } else if (ini->open != OPEN_IGNORED) {
         INI_ERROR(ini, ini->line,
                   "an indented line continues the value before it, and only lists may go on; "
                   "if this is a new key, remove the indentation");
+    }
 }
 
 static int on_value(void *user, const char *section, const char *name, const char *value)
@@ -866,10 +874,11 @@ static char *next_line(char *out, int room, void *user)
 {
     struct ini *ini = user;
 
+    ini->piece = ini->rest.n > 0;
     if (ini->expected)
         INI_ERROR(ini, ini->line, "not understood; expected key = value, [section] or a comment");
     ini->expected = false;
-    if (ini->rest.n > 0)
+    if (ini->piece)
         hand_over(ini, ini->rest, true, out, (size_t)room);
     else if (ini->text.p != NULL)
         read_line(ini, out, (size_t)room);

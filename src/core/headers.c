@@ -191,13 +191,17 @@ static char *headers_put_length(char *at, uint64_t n)
     return HEADERS_PUT(at, "\r\n");
 }
 
+/* before: the field's name with ": ". */
+static char *headers_put_line(char *at, struct slice before, struct slice value)
+{
+    at = headers_put(at, before);
+    at = headers_put(at, value);
+    return HEADERS_PUT(at, "\r\n");
+}
+
 static char *headers_put_request_id(char *at, struct slice id)
 {
-    if (id.n == 0)
-        return at;
-    at = HEADERS_PUT(at, "X-Request-ID: ");
-    at = headers_put(at, id);
-    return HEADERS_PUT(at, "\r\n");
+    return id.n == 0 ? at : headers_put_line(at, SLICE("X-Request-ID: "), id);
 }
 
 #define HEADERS_BIT(id) (UINT32_C(1) << (id))
@@ -446,32 +450,26 @@ bool headers_response_block(struct buf *out, const struct headers_response *r)
     return true;
 }
 
-bool headers_own_block(struct buf *out, unsigned status, const char *content_type, size_t content_length,
-                       bool keep_alive, unsigned client_minor, struct slice request_id, const char *extra)
+bool headers_own_block(struct buf *out, const struct headers_own *r)
 {
-    struct slice type = slice_of(content_type), reason = slice_of(headers_reason(status)),
-                 more = slice_of(extra);
+    const struct slice type = slice_of(r->content_type), extra = slice_of(r->extra);
     char *start, *at;
 
-    assert(request_id.n <= HEADERS_REQUEST_ID_MAX);
-    start = at = buf_reserve(out, type.n + more.n + HEADERS_EXTRA_BYTES);
+    assert(r->request_id.n <= HEADERS_REQUEST_ID_MAX);
+    start = at = buf_reserve(out, type.n + extra.n + HEADERS_EXTRA_BYTES);
     if (start == NULL)
         return false;
     at = HEADERS_PUT(at, "HTTP/1.1 ");
-    at = headers_put_number(at, status);
-    *at++ = ' ';
-    at = headers_put(at, reason);
-    at = HEADERS_PUT(at, "\r\n");
-    if (type.n > 0) {
-        at = HEADERS_PUT(at, "Content-Type: ");
-        at = headers_put(at, type);
-        at = HEADERS_PUT(at, "\r\n");
-    }
-    if (status != 204)
-        at = headers_put_length(at, content_length);
-    at = headers_put_connection(at, keep_alive, client_minor);
-    at = headers_put_request_id(at, request_id);
-    at = headers_put(at, more);
+    at = headers_put_number(at, r->status);
+    at = headers_put_line(at, SLICE(" "), slice_of(headers_reason(r->status)));
+    at = headers_put_line(at, SLICE("Date: "), r->date);
+    if (type.n > 0)
+        at = headers_put_line(at, SLICE("Content-Type: "), type);
+    if (r->status != 204)
+        at = headers_put_length(at, r->content_length);
+    at = headers_put_connection(at, r->keep_alive, r->client_minor);
+    at = headers_put_request_id(at, r->request_id);
+    at = headers_put(at, extra);
     at = HEADERS_PUT(at, "\r\n");
     buf_commit(out, (size_t)(at - start));
     return true;

@@ -1,7 +1,10 @@
 """Health, readiness, model list, metrics and debug dumps."""
 
+import email.utils
 import json
+import re
 import socket
+import time
 
 import pytest
 
@@ -71,6 +74,30 @@ def test_model_list_with_a_body_and_head(start):
     assert r.status == 200 and r.body == b"" and int(r.header("Content-Length")) > 0
     c.request("GET", "/v1/models?limit=1")
     assert c.answer().status == 200
+
+
+def own_answers(router):
+    """One answer of each kind that the router writes itself."""
+    for path in ("/healthz", "/readyz", "/v1/models", "/nowhere"):
+        yield router.get(path)
+    yield router.chat(model="unknown")
+    yield router.client().request("OPTIONS", headers={"Origin": "http://a", "Access-Control-Request-Method": "POST"}).answer()
+    yield router.client().send(b"nonsense\r\n\r\n").answer()
+    yield router.get("/metrics", port="metrics")
+    yield router.get("/debug/config_dump/pods", port="debug")
+
+
+def test_date(start):
+    """RFC 9110 6.6.1: who has a clock dates its answers. A pod's answer keeps its own date, and there is no second one."""
+    pod = start.pod(script=ok)
+    router = start.router({"m": [pod]}, cors_allow_origins="http://a")
+    before = int(time.time())
+    for r in own_answers(router):
+        date = email.utils.parsedate_to_datetime(r.header("Date"))
+        assert before <= date.timestamp() <= time.time(), r
+        assert r.header("Date") == email.utils.format_datetime(date, usegmt=True)
+    pod.script = lambda q: q.reply(headers=[("Date", "Sun, 06 Nov 1994 08:49:37 GMT")])
+    assert router.chat().header("Date") == "Sun, 06 Nov 1994 08:49:37 GMT"
 
 
 def test_no_models(start):
@@ -221,5 +248,8 @@ def test_debug_port_is_on_the_loopback_only(start):
 
 
 def test_debug_unknown(start_router):
-    assert start_router.get("/debug/config_dump/nope", "debug").status == 404
+    r = start_router.get("/debug/config_dump/nope", "debug")
+    assert r.status == 404
+    kinds = re.search(r"\{(.*)\}", r.json()["error"]["message"])[1].split(",")
+    assert len(kinds) == 7 and all(list(start_router.dump(kind)) == [kind] for kind in kinds)
     assert start_router.get("/", "debug").status == 404

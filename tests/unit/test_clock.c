@@ -46,6 +46,24 @@ static void test_format_jumps(void **state)
     }
 }
 
+static void expect_http_date(int64_t wall_us, const char *want)
+{
+    struct slice date = clock_http_date(wall_us);
+
+    assert_int_equal(date.n, strlen(want));
+    assert_memory_equal(date.p, want, date.n);
+}
+
+static void test_http_date(void **state)
+{
+    (void)state;
+    expect_http_date(0, "Thu, 01 Jan 1970 00:00:00 GMT");
+    expect_http_date(INT64_C(784111777000000), "Sun, 06 Nov 1994 08:49:37 GMT");
+    expect_http_date(INT64_C(784111777999999), "Sun, 06 Nov 1994 08:49:37 GMT");
+    expect_http_date(INT64_C(784111778000000), "Sun, 06 Nov 1994 08:49:38 GMT");
+    expect_http_date(0, "Thu, 01 Jan 1970 00:00:00 GMT");
+}
+
 static void test_read(void **state)
 {
     int64_t before = clock_mono_us();
@@ -65,6 +83,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_format),
         cmocka_unit_test(test_format_jumps),
+        cmocka_unit_test(test_http_date),
         cmocka_unit_test(test_read),
     };
 

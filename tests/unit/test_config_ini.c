@@ -89,6 +89,20 @@ static void test_defaults_of_sections(void **state)
     fixture_free(&f);
 }
 
+static void test_options_that_are_lists_go_on(void **state)
+{
+    struct fixture f =
+        parse("[router]\ncors_allow_origins = http://a,\n    http://b\nbackends = m=h:1,\n\th:2\n"
+              "session_boost_header = X-A,\n  X-B\n");
+
+    (void)state;
+    fixture_expect_count(&f, 0, 0);
+    assert_string_equal(f.c->cors_allow_origins, "http://a,http://b");
+    assert_string_equal(f.c->backends, "m=h:1,h:2");
+    assert_string_equal(f.c->session_boost_header, "X-A,X-B");
+    fixture_free(&f);
+}
+
 static void test_comments_inside_values(void **state)
 {
     struct fixture f = parse("[router]\nbackends = m=h:1;n=h:2 ; c\naccess_log_output = /tmp/a;b#c\n");
@@ -175,6 +189,11 @@ static void test_long_lines_that_cannot_be_cut(void **state)
     word[599] = '\0';
     (void)snprintf(text, sizeof(text), "[router]\nport = 1\naccess_log_output=%s\n", word);
     refuse(text, "f:3: access_log_output=xx...: longer than 198 bytes without a comma or a space");
+    for (size_t i = 9; i < 599; i += 10)
+        word[i] = ' ';
+    (void)snprintf(text, sizeof(text), "[router]\naccess_log_output = /%s\n", word);
+    refuse(text, "f:2: longer than 198 bytes, which only lists may be");
+    memset(word, 'x', 599);
     (void)snprintf(text, sizeof(text), "; %s\n[router]\nbind = ::1 # %s\n", word, word);
     f = parse(text);
     fixture_expect_count(&f, 0, 0);
@@ -575,6 +594,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spellings),
         cmocka_unit_test(test_defaults_of_sections),
+        cmocka_unit_test(test_options_that_are_lists_go_on),
         cmocka_unit_test(test_comments_inside_values),
         cmocka_unit_test(test_long_lines),
         cmocka_unit_test(test_long_line_that_looks_like_something_else_when_cut),
