@@ -10,9 +10,6 @@ struct config_place {
     const char *name;
     size_t line;
 };
-#define CONFIG_PLACE_MAX 280
-/* "router.ini:12" or "ROUTER_BACKENDS" */
-void config_routes_place(struct config_place at, char out[CONFIG_PLACE_MAX]);
 
 /* NULL above CONFIG_SERVERS_MAX. Both copy the name; the pointer is valid until the next call. */
 struct config_server *config_routes_add_server(struct config *c, struct slice name, size_t line);

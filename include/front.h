@@ -5,8 +5,6 @@
 
 #include "server.h"
 
-extern const struct client_ops front_client_ops;
-
 /* listener.on_accept; arg is the server. */
 void front_on_accept(struct listener *l, int fd, const struct sockaddr *from);
 

@@ -68,7 +68,6 @@ struct headers_own {
 };
 /* False as for headers_request_block. */
 MUST_CHECK bool headers_own_block(struct buf *out, const struct headers_own *r);
-const char *headers_reason(unsigned status);
 /* True for text/event-stream with any parameters. */
 bool headers_is_event_stream(struct slice content_type);
 /* Value of the first field of that name (any case) among fields as headers_request_block writes them; {NULL,

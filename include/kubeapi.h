@@ -7,9 +7,8 @@
 
 /* Of one loop turn, for objects of the API: streams wait no longer than this, and for the end of one object.
  */
-#define KUBEAPI_TURN_US     (1 * US_PER_MS)
-#define KUBEAPI_ACCOUNT_DIR "/var/run/secrets/kubernetes.io/serviceaccount"
-#define KUBEAPI_TOKEN_MAX   (64 * 1024)
+#define KUBEAPI_TURN_US   (1 * US_PER_MS)
+#define KUBEAPI_TOKEN_MAX (64 * 1024)
 
 struct kubeapi;
 

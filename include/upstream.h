@@ -9,7 +9,6 @@
 #include "pod.h"
 
 #define UPSTREAM_SPANS_MAX   64
-#define UPSTREAM_MAX_IDLE    256
 #define UPSTREAM_MAX_INTERIM 8 /* 1xx heads before an answer; a pod that sends more is broken */
 
 /* The pod's address and connections; belongs to the pod (pod->upstream). */

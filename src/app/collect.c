@@ -8,8 +8,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "clock.h"
-
 static void collect_set(enum metric m, struct slice label, double v)
 {
     metrics_set(metrics_series(m, &label), v);

@@ -228,8 +228,8 @@ static void front_on_closed(struct client *c)
     server_check_idle(s);
 }
 
-const struct client_ops front_client_ops = {front_on_head, front_on_request, front_on_refuse,
-                                            front_on_gone, front_on_drained, front_on_closed};
+static const struct client_ops front_client_ops = {front_on_head, front_on_request, front_on_refuse,
+                                                   front_on_gone, front_on_drained, front_on_closed};
 
 void front_on_accept(struct listener *l, int fd, const struct sockaddr *from)
 {

@@ -2,8 +2,6 @@
  * is rounds away or was moved later, is put again. It owns the order of time, not the timers and no clock. */
 #include "wheel.h"
 
-#include <assert.h>
-
 void wheel_init(struct wheel *w, int64_t now_us)
 {
     for (size_t i = 0; i < WHEEL_SLOTS; i++)

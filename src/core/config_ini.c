@@ -11,7 +11,6 @@
 #include "config_option.h"
 #include "config_routes.h"
 #include "duration.h"
-#include "headers.h"
 #include "kubeslices.h"
 #include "mem.h"
 #include "nearest.h"

@@ -9,9 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define CONFIG_PLACE_MAX 280
+
 static const char BACKENDS[] = "ROUTER_BACKENDS";
 
-void config_routes_place(struct config_place at, char out[CONFIG_PLACE_MAX])
+/* "router.ini:12" or "ROUTER_BACKENDS" */
+static void write_place(struct config_place at, char out[CONFIG_PLACE_MAX])
 {
     if (at.line == 0)
         (void)snprintf(out, CONFIG_PLACE_MAX, "%.250s", at.name);
@@ -81,8 +84,7 @@ static void add_pod(struct config_server *s, struct slice text, const char *plac
     }
     if (has_pod(s, authority) || s->n_pods == CONFIG_PODS_MAX) {
         config_report_add(report, true, "%s: pod \"%s\" %s", place, authority,
-                          s->n_pods == CONFIG_PODS_MAX ? "is one too many: at most 4096 in a list"
-                                                       : "is given twice");
+                          s->n_pods == CONFIG_PODS_MAX ? "is one too many" : "is given twice");
         mem_free(authority);
         return;
     }
@@ -96,7 +98,7 @@ void config_routes_add_pods(struct config_server *s, struct slice list, struct c
 {
     char place[CONFIG_PLACE_MAX];
 
-    config_routes_place(at, place);
+    write_place(at, place);
     for (struct slice item = next_item(&list); item.n > 0; item = next_item(&list))
         add_pod(s, item, place, report);
 }
@@ -121,15 +123,26 @@ static bool has_text(char *const *texts, size_t n, struct slice text)
     return false;
 }
 
-/* The next name of a list separated by commas, {.n = 0} for an empty one. False: reported. */
+/* Cuts the next name off a list separated by commas. Empty ones are passed over, too long ones are reported
+ * and passed over. False: there is no more. */
 static bool next_name(struct slice *list, struct slice *name, const char *place, struct config_report *report)
 {
-    *name = slice_trim(slice_cut(list, ','));
-    if (name->n <= CONFIG_NAME_MAX)
-        return true;
-    config_report_add(report, true, "%s: \"%.*s...\": the name is longer than %d bytes", place,
-                      CONFIG_SHOWN(*name), CONFIG_NAME_MAX);
+    while (list->p != NULL) {
+        *name = slice_trim(slice_cut(list, ','));
+        if (name->n > CONFIG_NAME_MAX)
+            config_report_add(report, true, "%s: \"%.*s...\": the name is longer than %d bytes", place,
+                              CONFIG_SHOWN(*name), CONFIG_NAME_MAX);
+        else if (name->n > 0)
+            return true;
+    }
     return false;
+}
+
+static void report_one_too_many(struct config_report *report, const char *place, const char *what,
+                                struct slice name, int max)
+{
+    config_report_add(report, true, "%s: %s \"%.*s\" is one too many: at most %d", place, what,
+                      CONFIG_SHOWN(name), max);
 }
 
 void config_routes_add_targets(struct route_rule_spec *r, struct slice list, struct config_place at,
@@ -138,15 +151,12 @@ void config_routes_add_targets(struct route_rule_spec *r, struct slice list, str
     char place[CONFIG_PLACE_MAX];
     struct slice name;
 
-    config_routes_place(at, place);
-    while (list.p != NULL) {
-        if (!next_name(&list, &name, place, report) || name.n == 0)
-            continue;
+    write_place(at, place);
+    while (next_name(&list, &name, place, report)) {
         if (route_rule_add_target(r, name, ROUTE_NO_WEIGHT))
             r->targets[r->n_targets - 1].line = at.line;
         else
-            config_report_add(report, true, "%s: target \"%.*s\" is one too many: at most %d", place,
-                              CONFIG_SHOWN(name), ROUTE_TARGETS_MAX);
+            report_one_too_many(report, place, "target", name, ROUTE_TARGETS_MAX);
     }
 }
 
@@ -156,15 +166,12 @@ void config_routes_add_adapters(struct route_spec *s, struct slice list, struct 
     char place[CONFIG_PLACE_MAX];
     struct slice name;
 
-    config_routes_place(at, place);
-    while (list.p != NULL) {
-        if (!next_name(&list, &name, place, report) || name.n == 0)
-            continue;
+    write_place(at, place);
+    while (next_name(&list, &name, place, report)) {
         if (has_text(s->adapters, s->n_adapters, name))
             config_report_add(report, true, "%s: adapter \"%.*s\" is given twice", place, CONFIG_SHOWN(name));
         else if (!route_spec_add_adapter(s, name))
-            config_report_add(report, true, "%s: adapter \"%.*s\" is one too many: at most %d", place,
-                              CONFIG_SHOWN(name), ROUTE_ADAPTERS_MAX);
+            report_one_too_many(report, place, "adapter", name, ROUTE_ADAPTERS_MAX);
     }
 }
 
@@ -187,17 +194,14 @@ void config_routes_add_sources(struct route_spec *s, struct slice list, struct c
     enum route_source_kind kind;
     struct slice item, name;
 
-    config_routes_place(at, place);
-    while (list.p != NULL) {
-        if (!next_name(&list, &item, place, report) || item.n == 0)
-            continue;
+    write_place(at, place);
+    while (next_name(&list, &item, place, report)) {
         if (!parse_source(item, &kind, &name))
             config_report_add(report, true,
                               "%s: session_sticky: \"%.*s\": expected header:NAME, cookie:NAME or query:NAME",
                               place, CONFIG_SHOWN(item));
         else if (!route_spec_add_source(s, kind, name))
-            config_report_add(report, true, "%s: session_sticky: \"%.*s\" is one too many: at most %d", place,
-                              CONFIG_SHOWN(item), ROUTE_SOURCES_MAX);
+            report_one_too_many(report, place, "session_sticky:", item, ROUTE_SOURCES_MAX);
     }
 }
 
@@ -289,7 +293,7 @@ bool config_routes_check_backends(struct slice text, char **error)
 
 static void place_of(const char *file, size_t line, char out[CONFIG_PLACE_MAX])
 {
-    config_routes_place((struct config_place){line == 0 || file == NULL ? BACKENDS : file, line}, out);
+    write_place((struct config_place){line == 0 || file == NULL ? BACKENDS : file, line}, out);
 }
 
 /* Reports names or models that two entries share, once for each later entry. */

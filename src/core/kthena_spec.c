@@ -5,7 +5,6 @@
 #include <cjson/cJSON.h>
 #include <stdio.h>
 
-#include "config_routes.h"
 #include "duration.h"
 #include "mem.h"
 

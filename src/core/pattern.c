@@ -3,7 +3,6 @@
 #include "pattern.h"
 #include "mem.h"
 
-#include <assert.h>
 #include <ctype.h>
 
 #define DEPTH_MAX  100

@@ -5,8 +5,6 @@
 #include "mem.h"
 #include "pattern.h"
 
-#include <assert.h>
-
 /* ---- what a route says ---- */
 
 struct route_rule_spec *route_spec_add_rule(struct route_spec *s)

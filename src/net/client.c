@@ -2,7 +2,6 @@
  * cannot be used yet is copied into `in`. A sized body is read straight to its final place. */
 #include "client.h"
 
-#include <errno.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 

@@ -3,7 +3,6 @@
 #include "discover.h"
 
 #include <event2/util.h>
-#include <stdlib.h>
 
 #include "discover_dns.h"
 #include "discover_service.h"

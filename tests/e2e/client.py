@@ -36,7 +36,22 @@ class Cut(Exception):
         self.data = data
 
 
-class Response:
+class Message:
+    """What an answer and a request that a pod got have in common: `fields` and `body`."""
+
+    def all(self, name):
+        return [v for n, v in self.fields if n.lower() == name.lower()]
+
+    def header(self, name):
+        values = self.all(name)
+        assert len(values) <= 1, "%s given %d times" % (name, len(values))
+        return values[0] if values else None
+
+    def json(self):
+        return json.loads(self.body)
+
+
+class Response(Message):
     def __init__(self, raw):
         self.raw = raw
         lines = raw[:-4].split(b"\r\n")
@@ -52,17 +67,6 @@ class Response:
         self.chunks = []  # (monotonic time, bytes) as they came off the socket
         self.clean = None  # the body ended as its framing says
         self.at = time.monotonic()
-
-    def all(self, name):
-        return [v for n, v in self.fields if n.lower() == name.lower()]
-
-    def header(self, name):
-        values = self.all(name)
-        assert len(values) <= 1, "%s given %d times" % (name, len(values))
-        return values[0] if values else None
-
-    def json(self):
-        return json.loads(self.body)
 
     def __repr__(self):
         return "<%s %d %r>" % (self.version, self.status, self.body[:200])

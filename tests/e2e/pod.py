@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 
-from client import reset
+from client import Message, reset
 from waiting import DEADLINE, wait_until
 
 VLLM_METRICS = """# HELP vllm:num_requests_running Running.
@@ -29,7 +29,7 @@ def vllm_metrics(waiting=0.0, running=0.0, kv=0.0):
     return VLLM_METRICS.format(waiting=waiting, running=running, kv=kv)
 
 
-class Request:
+class Request(Message):
     """One request as the pod got it, and the pen to answer it with."""
 
     def __init__(self, conn, number, head, body, nth):
@@ -45,17 +45,6 @@ class Request:
         self.finished = threading.Event()
         self.ending = False   # the last bytes are being written: what arrives now is the next request
         self.at = time.monotonic()
-
-    def all(self, name):
-        return [v for n, v in self.fields if n.lower() == name.lower()]
-
-    def header(self, name):
-        values = self.all(name)
-        assert len(values) <= 1, "%s given %d times" % (name, len(values))
-        return values[0] if values else None
-
-    def json(self):
-        return json.loads(self.body)
 
     @property
     def tag(self):
@@ -105,6 +94,17 @@ class Request:
 
     def chunk(self, data):
         return self.raw(b"%x\r\n%s\r\n" % (len(data), data)) if self.chunked else self.raw(data)
+
+    def stream_to(self, client, n):
+        """A whole stream of n events; none is sent before the client has read the one before it."""
+        self.start()
+        r, pieces = client.head(), None
+        for i in range(n):
+            self.event("event %d" % i)
+            pieces = client.read_until(r, b"event %d\n" % i, pieces)
+        self.event("[DONE]").end()
+        list(pieces)
+        assert r.clean
 
     def event(self, text):
         return self.chunk(b"data: " + text.encode() + b"\n\n")

@@ -181,6 +181,7 @@ def test_never_all_are_set_aside(start):
         begun = time.monotonic()
         assert router.chat().status == 503
         assert time.monotonic() - begun < 1.0 * SLOW
+    assert all(router.metric("kthena_router_pod_set_aside", pod=p.authority) == 1 for p in pods)  # for models with others
     pods[0].script = ok
     pods[0].listen()
     assert router.chat().status == 200  # tried at once: no pause, since there is nothing else

@@ -51,6 +51,12 @@ static inline void fx_release(struct fixture *f, int i)
     f->ran_on[i] = NULL;
 }
 
+static inline void fx_set_aside(struct fixture *f, size_t pod)
+{
+    for (int i = 0; i < POD_ASIDE_AFTER_FAILURES; i++)
+        (void)pod_connect_failed(f->pods[pod], f->now_us);
+}
+
 /* Whatever still waits or runs is ended; all counts must then be 0. */
 static inline void fx_end(struct fixture *f)
 {

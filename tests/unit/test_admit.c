@@ -18,12 +18,6 @@ static int teardown(void **state)
     return 0;
 }
 
-static void set_aside(size_t pod)
-{
-    for (int i = 0; i < POD_ASIDE_AFTER_FAILURES; i++)
-        (void)pod_connect_failed(f.pods[pod], f.now_us);
-}
-
 /* CASES QB2: the gate was closed by somebody else's load, nothing of ours is in flight. */
 static void test_fresh_numbers_open_the_gate(void **state)
 {
@@ -67,14 +61,14 @@ static void test_a_pod_without_room_is_not_used_although_another_has_some(void *
 static void test_pods_aside_are_left_out_but_never_all(void **state)
 {
     (void)state;
-    set_aside(0);
+    fx_set_aside(&f, 0);
     fx_push(&f, 0, NULL);
     fx_push(&f, 1, NULL);
     assert_int_equal(fx_admit(&f), 0);
     assert_ptr_equal(f.ran_on[0], f.pods[1]);
     assert_int_equal(fx_admit(&f), FX_NONE);
     assert_int_equal(admit_next_due_us(&f.admit, f.now_us), f.now_us + POD_ASIDE_MIN_US);
-    set_aside(1);
+    fx_set_aside(&f, 1);
     assert_int_equal(fx_admit(&f), 1);
     assert_ptr_equal(f.ran_on[1], f.pods[0]);
 }
@@ -82,7 +76,7 @@ static void test_pods_aside_are_left_out_but_never_all(void **state)
 static void test_a_pause_that_ends_lets_the_pod_back_in(void **state)
 {
     (void)state;
-    set_aside(0);
+    fx_set_aside(&f, 0);
     f.pods[1]->in_flight = 1;
     fx_push(&f, 0, NULL);
     assert_int_equal(fx_admit(&f), FX_NONE);

@@ -20,12 +20,6 @@ static int teardown(void **state)
     return 0;
 }
 
-static void set_aside(size_t pod)
-{
-    for (int i = 0; i < POD_ASIDE_AFTER_FAILURES; i++)
-        (void)pod_connect_failed(f.pods[pod], f.now_us);
-}
-
 static void test_new_targets_are_usable_and_open(void **state)
 {
     (void)state;
@@ -46,7 +40,7 @@ static void test_new_targets_are_usable_and_open(void **state)
 static void test_a_pod_set_aside_is_not_usable_for_its_pause(void **state)
 {
     (void)state;
-    set_aside(1);
+    fx_set_aside(&f, 1);
     assert_true(model_refresh(f.m, f.now_us));
     assert_int_equal(f.m->n_usable, 2);
     assert_false(f.m->targets[1]->usable || f.m->targets[1]->lane.open);
@@ -61,8 +55,8 @@ static void test_never_are_all_pods_aside(void **state)
 {
     (void)state;
     f.pods[2]->leaving = true;
-    set_aside(0);
-    set_aside(1);
+    fx_set_aside(&f, 0);
+    fx_set_aside(&f, 1);
     (void)model_refresh(f.m, f.now_us);
     assert_int_equal(f.m->n_usable, 2);
     assert_true(f.m->targets[0]->usable && f.m->targets[1]->usable);
