@@ -80,7 +80,7 @@ static void world_write_ini(unsigned variant)
     world_pods(f, 0, 4, without);
     fputs("[model-server b]\nmodel = org/Beta-7B\n", f);
     world_pods(f, 2, 3, without);
-    fputs("[model-server c]\nengine = none\n", f);
+    fputs("[model-server c]\n", f);
     world_pods(f, 4, 2, without);
     fputs("[model-route alpha]\ntarget = a\n[model-route beta]\ntarget = b\n", f);
     if (variant % 8 != 5)
