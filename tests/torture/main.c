@@ -107,6 +107,7 @@ int main(int argc, char **argv)
     printf("torture: seed %llu, %u requests\n", (unsigned long long)settings.seed, settings.requests);
     start_us = util_now_us();
     loop_open();
+    dns_open();
     pods_open();
     clients_open(settings.clients);
     world_start();
@@ -114,6 +115,7 @@ int main(int argc, char **argv)
     world_close();
     clients_close();
     pods_close();
+    dns_close();
     loop_close();
     rmdir(directory);
     if (settings.seconds > 0)

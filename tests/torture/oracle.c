@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ORACLE_LOOK_US                                                                                       \
+    (50 * 1000) /* from one look of the router at a client to the next, on a busy machine */
 #define ORACLE_COMPLAINTS_MAX 60
 #define ORACLE_SLACK_US       (1000 * 1000)
 
@@ -249,6 +251,13 @@ static const char *oracle_refusal(const struct plan *p)
     }
 }
 
+/* A half-closed client has left, unless its pod answered before the router could look. */
+static bool oracle_may_be_answered(const struct record *r)
+{
+    return r->plan.client != CLIENT_HALF_CLOSE || r->done_us - r->arrived_us < ORACLE_LOOK_US ||
+           oracle_disturbed(DISTURB_FROZEN, r->sent_us);
+}
+
 static bool oracle_allows(const struct record *r, const char *code)
 {
     const struct plan *p = &r->plan;
@@ -264,11 +273,7 @@ static bool oracle_allows(const struct record *r, const char *code)
                (p->client == CLIENT_SLOW_READER && oracle_disturbed(DISTURB_FROZEN, r->sent_us));
     if (refusal != NULL)
         return oracle_is(code, refusal);
-    /* A half-closed client has left, unless pod and client said their part while the router could not look.
-     */
-    return ((p->client != CLIENT_HALF_CLOSE || oracle_disturbed(DISTURB_FROZEN, r->sent_us)) &&
-            oracle_deed_allows(r, code)) ||
-           oracle_world_allows(r, code);
+    return (oracle_may_be_answered(r) && oracle_deed_allows(r, code)) || oracle_world_allows(r, code);
 }
 
 /* ---- does what the client saw fit? ---- */

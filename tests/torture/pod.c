@@ -14,7 +14,7 @@
 #define POD_PLUGS 3 /* connections of our own that fill the backlog of a black hole */
 
 struct pod {
-    struct loop_io listener;
+    struct loop_io listener, second; /* second: at the other address of the one that is known by name */
     uint16_t port;
     unsigned metrics_mode, active;
     struct pod_conn *first;
@@ -407,11 +407,11 @@ static void pod_act(struct pod_conn *c, const struct plan *p)
 static void pod_check_request(struct pod_conn *c, struct record *r)
 {
     const struct wire *w = &c->wire;
-    char id[24], host[32];
+    char id[24], host[TORTURE_AUTHORITY_MAX];
     struct buf body = {0};
 
     snprintf(id, sizeof id, "t-%u", r->plan.n);
-    snprintf(host, sizeof host, "127.0.0.1:%u", c->pod->port);
+    (void)pod_authority((unsigned)(c->pod - pods), host);
     if (strcmp(w->request_id, id) != 0)
         oracle_complain(r, "the pod got request id \"%s\"", w->request_id);
     if (strcmp(w->host, host) != 0)
@@ -584,10 +584,10 @@ static void pod_on_accept(struct loop_io *io, uint32_t events)
 
 /* ---- up and down ---- */
 
-static bool pod_listen(struct pod *p, int backlog)
+static bool pod_listen_at(struct pod *p, struct loop_io *io, in_addr_t address, int backlog)
 {
     const struct sockaddr_in at = {
-        .sin_family = AF_INET, .sin_port = htons(p->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        .sin_family = AF_INET, .sin_port = htons(p->port), .sin_addr.s_addr = htonl(address)};
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int one = 1;
 
@@ -596,8 +596,13 @@ static bool pod_listen(struct pod *p, int backlog)
         close(fd);
         return false;
     }
-    p->listener = (struct loop_io){.fd = fd, .ready = pod_on_accept, .owner = p};
+    *io = (struct loop_io){.fd = fd, .ready = pod_on_accept, .owner = p};
     return true;
+}
+
+static bool pod_listen(struct pod *p, int backlog)
+{
+    return pod_listen_at(p, &p->listener, INADDR_LOOPBACK, backlog);
 }
 
 static void pod_close_listener(struct pod *p)
@@ -664,6 +669,30 @@ uint16_t pod_port(unsigned i)
     return pods[i].port;
 }
 
+static bool pod_has_name(unsigned i)
+{
+    return i == TORTURE_PODS - 1;
+}
+
+const char *pod_authority(unsigned i, char out[TORTURE_AUTHORITY_MAX])
+{
+    snprintf(out, TORTURE_AUTHORITY_MAX, "%s:%u", pod_has_name(i) ? "pod.torture" : "127.0.0.1",
+             pods[i].port);
+    return out;
+}
+
+static bool pod_listen_first(unsigned i)
+{
+    struct pod *p = &pods[i];
+
+    if (!pod_listen(p, 512))
+        return false;
+    if (!pod_has_name(i) || pod_listen_at(p, &p->second, INADDR_LOOPBACK + 1, 512))
+        return true;
+    close(p->listener.fd);
+    return false;
+}
+
 /* Below the range of ports that outgoing connections get: a pod that is down must not lose its port to one.
  */
 void pods_open(void)
@@ -671,18 +700,25 @@ void pods_open(void)
     uint16_t port = (uint16_t)(20000 + getpid() % 10000);
 
     for (unsigned i = 0; i < TORTURE_PODS; i++) {
-        pods[i].listener.fd = -1;
+        pods[i].listener.fd = pods[i].second.fd = -1;
         do {
             if (++port > 32000)
                 port = 20000;
             pods[i].port = port;
-        } while (!pod_listen(&pods[i], 512));
+        } while (!pod_listen_first(i));
         loop_watch(&pods[i].listener, EPOLLIN);
+        if (pods[i].second.fd >= 0)
+            loop_watch(&pods[i].second, EPOLLIN);
     }
 }
 
 void pods_close(void)
 {
-    for (unsigned i = 0; i < TORTURE_PODS; i++)
+    for (unsigned i = 0; i < TORTURE_PODS; i++) {
         pod_down(i, true);
+        if (pods[i].second.fd < 0)
+            continue;
+        loop_forget(&pods[i].second);
+        close(pods[i].second.fd);
+    }
 }

@@ -196,6 +196,9 @@ static void router_exec(const struct router_start *how, int out, int err)
     env[n++] = router_variable("MAX_HEADER_BYTES", "64KiB");
     env[n++] = router_variable("MAX_BODY_BYTES", "512KiB");
     env[n++] = router_variable("DRAIN_TIMEOUT", "20s");
+    env[n++] = router_variable("ROUTER_RESOLV_CONF", dns_resolv_conf());
+    env[n++] = router_variable("ROUTER_DNS_TTL_MIN", "50ms");
+    env[n++] = router_variable("ROUTER_DNS_TTL_MAX", "200ms");
     env[n++] = router_variable("ASAN_OPTIONS", "abort_on_error=1:verify_asan_link_order=0");
     if (router_clock != NULL) {
         env[n++] = router_variable("LD_PRELOAD", settings.preload);

@@ -8,10 +8,11 @@
 
 #include "sim.h"
 
-#define TORTURE_PODS     6
-#define TORTURE_MODELS   3
-#define TORTURE_SESSIONS 400
-#define TORTURE_CODE_MAX 24
+#define TORTURE_PODS          6
+#define TORTURE_MODELS        3
+#define TORTURE_SESSIONS      400
+#define TORTURE_CODE_MAX      24
+#define TORTURE_AUTHORITY_MAX 32
 
 /* Limits and times the router is started with. */
 #define TORTURE_HEAD_MAX        (64 * 1024)
@@ -236,12 +237,22 @@ void soak_close(void);
 void pods_open(void);
 void pods_close(void);
 uint16_t pod_port(unsigned i);
+/* As the router knows it: by its address, or the last one by its name. */
+const char *pod_authority(unsigned i, char out[TORTURE_AUTHORITY_MAX]);
 void pod_down(unsigned i, bool kill_connections);
 void pod_hole(unsigned i);
 void pod_up(unsigned i);
 void pod_metrics_mode(unsigned i, unsigned mode);
 #define POD_METRICS_MODES 12
 void pods_set_limit(unsigned limit, int64_t strict_from_us); /* 0 = none */
+
+/* ---- dns.c ---- */
+
+#define DNS_MODES 10
+void dns_open(void);
+void dns_close(void);
+void dns_change(unsigned mode); /* 0 = as at the start */
+const char *dns_resolv_conf(void);
 
 /* ---- client.c ---- */
 

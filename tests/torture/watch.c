@@ -33,10 +33,10 @@ static double watch_value(const char *page, const char *family, const char *labe
 
 static bool watch_pod_has_room(const char *page, unsigned pod)
 {
-    char name[32];
+    char name[TORTURE_AUTHORITY_MAX];
     double waiting;
 
-    snprintf(name, sizeof name, "127.0.0.1:%u", pod_port(pod));
+    (void)pod_authority(pod, name);
     waiting = watch_value(page, "kthena_router_pod_waiting_requests", "pod", name);
     return watch_value(page, "kthena_router_pod_inflight_requests", "pod", name) < watch_limit &&
            watch_value(page, "kthena_router_pod_set_aside", "pod", name) == 0 &&

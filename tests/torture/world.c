@@ -44,13 +44,14 @@ static void world_enter(enum phase p)
 
 static void world_pods(FILE *f, unsigned first, unsigned n, unsigned without)
 {
+    char name[TORTURE_AUTHORITY_MAX];
     const char *comma = "";
 
     fputs("pods = ", f);
     for (unsigned i = first; i < first + n; i++) {
         if (i == without)
             continue;
-        fprintf(f, "%s127.0.0.1:%u", comma, pod_port(i));
+        fprintf(f, "%s%s", comma, pod_authority(i, name));
         comma = ", ";
     }
     fputs("\n", f);
@@ -290,6 +291,9 @@ static void world_act(enum world_act act)
     case WORLD_CLOCK:
         router_jump_clock((int64_t)rng_below(&world_rng, 400 * 86400) - 200 * 86400);
         break;
+    case WORLD_DNS:
+        dns_change(rng_below(&world_rng, DNS_MODES));
+        break;
     case WORLD_ADMIN:
         act_admin();
         break;
@@ -314,8 +318,10 @@ static void world_mend(bool all)
         if (all)
             pod_metrics_mode(i, 0);
     }
-    if (all)
+    if (all) {
         router_jump_clock(0);
+        dns_change(0);
+    }
     if (thaw_us != 0 && thaw_us <= now_us) {
         thaw_us = 0;
         kill(router_pid, SIGCONT);
@@ -357,14 +363,14 @@ static void world_start_round(void)
     clients_go();
 }
 
-/* One start of four has something odd from the beginning. */
-static void world_choose_surroundings(struct router_start *how, struct rng *r)
+/* Every second start has something odd from the beginning; a soak has but one start. */
+static void world_choose_surroundings(struct router_start *how)
 {
-    const unsigned odd = settings.calm || settings.seconds > 0 ? 0 : rng_below(r, 12);
+    const uint64_t turn = settings.calm || settings.seconds > 0 ? 1 : tally.episodes % 6;
 
-    how->full_disk = odd == 1;
-    how->deaf = odd == 2;
-    how->open_files = odd == 3 ? 100 : 0;
+    how->full_disk = turn == 2;
+    how->deaf = turn == 4;
+    how->open_files = turn == 0 ? 100 : 0;
     tally.world[WORLD_FULL_DISK] += how->full_disk;
     tally.world[WORLD_DEAF] += how->deaf;
     tally.world[WORLD_FEW_FILES] += how->open_files > 0;
@@ -394,7 +400,7 @@ static void world_start_router(void)
     stopping_under_load = settings.seconds == 0 && rng_below(&r, 2);
     how = (struct router_start){.ini = ini_path, .boost = boost_here, .text_log = rng_below(&r, 2)};
     how.queue_max = rng_below(&r, 3) == 0 ? 30 : 10000;
-    world_choose_surroundings(&how, &r);
+    world_choose_surroundings(&how);
     world_write_ini(0);
     pods_set_limit(boost_here ? limit_here : 0, 0);
     watch_start(boost_here ? limit_here : 0);
