@@ -70,7 +70,7 @@ torture := $(BUILD)/torture
 torture_clock := $(BUILD)/torture-clock.so
 torture_alloc := $(BUILD)/torture-alloc.so
 
-.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-fairness bench-features bench-routing bench-kube bench-profile bench-ttft test e2e-openai e2e-vllm check torture mutants soak-streams lint generated generate rules chart deploy-check image-check generate-deploy demo fuzz fuzz-run format install clean help \
+.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-fairness bench-features bench-routing bench-kube bench-profile bench-ttft test e2e-openai e2e-vllm check torture mutants soak-streams soak-sessions valgrind lint generated generate rules chart deploy-check image-check generate-deploy demo fuzz fuzz-run format install clean help \
         deps deps-demo deps-test FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -93,6 +93,8 @@ help:
 	@echo 'make coverage    all tests on a build that counts lines; the share that was run, by file'
 	@echo 'make differential  the same bytes through the router, HAProxy and nginx; each difference with its reason'
 	@echo 'make soak-streams S=60   2,000 event streams for S seconds, each byte checked'
+	@echo 'make soak-sessions N=1000000   sessions that come once, random names of models: memory and series stay flat'
+	@echo 'make valgrind    end-to-end tests and a short torture under valgrind'
 	@echo 'make fuzz S=60   each fuzzer for S seconds (clang)'
 	@echo 'make bench       beside HAProxy and nginx, 20 minutes; QUICK=1: 2 minutes; ARGS=--help: cases, --peer, ...'
 	@echo 'make bench-gates instructions and system calls per request and chunk; bench-profile: by function'
@@ -317,6 +319,15 @@ mutants: | deps-test
 # Many event streams at once, each byte checked, memory and descriptors before, during and after.
 soak-streams: all $(BUILD)/bench/streams
 	$(Q)$(test_env) $(PYTHON) tests/bench/streams.py $(BUILD)/bench/streams --seconds $(S)
+
+# N sessions that come once, and 10,000 names of models: memory and series stay flat.
+soak-sessions: $(router) $(BUILD)/bench/sink
+	$(Q)$(test_env) $(PYTHON) tests/bench/sessions.py $(BUILD)/bench/sink --sessions $(N)
+soak-sessions: N = 1000000
+
+# What valgrind says of memory: end-to-end tests and a short torture, each process of the router looked at. A quarter of an hour.
+valgrind: all $(torture) | deps-test
+	$(Q)$(test_env) PYTHON=$(PYTHON) tests/valgrind/run $(abspath $(BUILD)/valgrind) $(torture)
 
 # Both files are printed by the binary from its one table of options.
 generated: $(router)
