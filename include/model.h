@@ -54,16 +54,16 @@ enum pod_room model_gate(const struct model *m, int64_t now_us);
 /* The pods of the model from now on, each at most once. Targets that stay keep their lane and turn; a dropped
  * one empties its lane into the shared one. Calls model_refresh. */
 void model_set_pods(struct model *m, struct pod *const *pods, size_t n, int64_t now_us);
-/* Works out anew which targets are usable (a pod was set aside, came back, or leaves) and opens or closes
- * their lanes. Never are all of a model's pods aside: when every pod that is not leaving is set aside, all of
- * them stay usable. Of an adapter only the pods that list it are usable while one of those is in place.
- * Returns true when something changed. */
+/* Works out anew which targets are usable (a pod was set aside, came back, sleeps, or leaves) and opens or
+ * closes their lanes. Never are all of a model's pods aside: when every pod that is neither leaving nor
+ * asleep is set aside, all of them stay usable. Of an adapter only the pods that list it are usable while one
+ * of those is in place. Returns true when something changed. */
 bool model_refresh(struct model *m, int64_t now_us);
 /* A turn of a session completed: learns from it how long to wait for a warm pod. */
 void model_learn(struct model *m, const struct worth_turn *turn);
 /* Adds the sums of a queue that ends to those of one that goes on under the same name. */
 void model_inherit(struct model *m, const struct model *ended);
-/* Some pod is neither leaving nor set aside. */
+/* Some pod is neither leaving nor set aside, and does not sleep. */
 bool model_in_place(const struct model *m, int64_t now_us);
 /* And it lists the model, which is an adapter. */
 bool model_is_listed(const struct model *m, int64_t now_us);

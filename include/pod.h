@@ -12,6 +12,7 @@ struct pod_numbers {
     double waiting;     /* sum over ranks */
     double waiting_min; /* of any rank: 0 means some rank has room */
     double kv_usage;    /* 0..1, the fullest rank */
+    bool asleep;        /* every rank says that it sleeps (vLLM's sleep mode): it would not answer */
     int64_t at_us;      /* when they arrived; 0 = never */
 };
 
@@ -28,6 +29,7 @@ struct pod_average {
 };
 /* After so long without anything new an average is no longer known. */
 #define POD_AVERAGE_KEEP_US (30 * US_PER_S)
+#define POD_ASLEEP_KEEP_US  (30 * US_PER_S) /* then nobody knows any more, and a request finds out */
 
 struct pod_rules {
     bool gated;              /* a queue strategy is on: limits count. false: usable = room */
@@ -85,6 +87,8 @@ void pod_unref(struct pod *p);
 enum pod_room pod_room(struct pod *p, const struct pod_rules *rules, int64_t now_us);
 const char *pod_room_name(enum pod_room r);
 bool pod_is_aside(const struct pod *p, int64_t now_us);
+/* Its last numbers say so, and are not older than POD_ASLEEP_KEEP_US. */
+bool pod_is_asleep(const struct pod *p, int64_t now_us);
 /* A scrape. at_us of the numbers is set here. */
 void pod_take_numbers(struct pod *p, const struct pod_numbers *numbers, const struct pod_totals *totals,
                       int64_t now_us);
@@ -105,8 +109,8 @@ void pod_release_slot(struct pod *p, const struct pod_rules *rules, bool open_gr
  * aside now. */
 bool pod_connect_failed(struct pod *p, int64_t now_us);
 void pod_connect_succeeded(struct pod *p);
-/* The next moment at which the pod's room or place could change by time alone (grace, set aside, staleness);
- * INT64_MAX = never. */
+/* The next moment at which the pod's room or place could change by time alone (grace, set aside, sleep,
+ * staleness); INT64_MAX = never. */
 int64_t pod_next_due_us(const struct pod *p, const struct pod_rules *rules, int64_t now_us);
 
 #endif

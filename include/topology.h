@@ -66,6 +66,7 @@ struct topology_route {
 struct topology_pod {
     struct htab_node by_name; /* in topology.pods_by_name */
     char *uid;                /* "" = not known */
+    bool asleep;              /* its engine said so last; that has been logged */
     bool replaced;            /* another pod has its address now; it finishes what it runs */
     struct pod *pod;
     struct scrape *scrape;

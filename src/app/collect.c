@@ -141,6 +141,7 @@ static void collect_pod(const struct server *s, const struct topology_pod *t, in
     collect_set(METRIC_POD_STALE, name,
                 t->engine != PROMTEXT_NONE && pod_numbers_stale(p, &s->sched.admit.rules, now_us));
     collect_set(METRIC_POD_ASIDE, name, pod_is_aside(p, now_us));
+    collect_set(METRIC_POD_ASLEEP, name, pod_is_asleep(p, now_us));
 }
 
 static double collect_resident_bytes(void)

@@ -222,6 +222,7 @@ static void dump_pods(struct server *s, cJSON *list)
         cJSON_AddStringToObject(item, "room", pod_room_name(pod_room(p, &s->sched.admit.rules, now_us)));
         cJSON_AddBoolToObject(item, "leaving", p->leaving);
         cJSON_AddBoolToObject(item, "setAside", pod_is_aside(p, now_us));
+        cJSON_AddBoolToObject(item, "asleep", pod_is_asleep(p, now_us));
         cJSON_AddBoolToObject(item, "stale", pod_numbers_stale(p, &s->sched.admit.rules, now_us));
         cJSON_AddNumberToObject(item, "connectFailures", p->connect_failures);
         cJSON_AddNumberToObject(item, "graceWindows", (double)p->held_n);

@@ -10,14 +10,6 @@
 
 /* ---- pods ---- */
 
-static void topology_on_fresh(struct pod *pod, void *arg)
-{
-    struct topology *t = arg;
-
-    (void)pod;
-    sched_kick(t->sched);
-}
-
 static void topology_on_scrape_failed(struct pod *pod, const char *why, bool first, void *arg)
 {
     (void)arg;
@@ -33,6 +25,7 @@ static void topology_on_scrape_recovered(struct pod *pod, void *arg)
     log_info("reading a pod's metrics again", LOG_STR("pod", pod->name));
 }
 
+static void topology_on_fresh(struct pod *pod, void *arg);
 static void topology_on_models(struct pod *pod, struct slice list, void *arg);
 
 static const struct scrape_ops topology_scrape_ops = {topology_on_fresh, topology_on_scrape_failed,
@@ -51,6 +44,20 @@ static struct topology_pod *topology_find_pod(const struct topology *t, const ch
         htab_find(&t->pods_by_name, htab_hash(slice_of(name)), topology_pod_has_name, name);
 
     return node != NULL ? CONTAINER_OF(node, struct topology_pod, by_name) : NULL;
+}
+
+static void topology_on_fresh(struct pod *pod, void *arg)
+{
+    struct topology *t = arg;
+    struct topology_pod *p = topology_find_pod(t, pod->name);
+
+    if (p != NULL && p->pod == pod && p->asleep != pod->numbers.asleep) {
+        p->asleep = pod->numbers.asleep;
+        log_info(p->asleep ? "a pod's engine sleeps: it gets no request" : "a pod's engine is awake again",
+                 LOG_STR("pod", pod->name));
+        sched_refresh(t->sched);
+    }
+    sched_kick(t->sched);
 }
 
 static bool topology_pod_lists(const struct topology_pod *p, struct slice name)
@@ -230,9 +237,9 @@ static void topology_drop_pod(struct topology_server *s, struct topology_pod *p)
 static void topology_free_pod(struct topology *t, struct topology_pod *p)
 {
     static const enum metric per_pod[] = {
-        METRIC_POD_INFLIGHT,       METRIC_POD_WAITING,   METRIC_POD_RUNNING,
-        METRIC_POD_KV_USAGE,       METRIC_POD_STALE,     METRIC_POD_ASIDE,
-        METRIC_POD_SCRAPES_FAILED, METRIC_STALE_RETRIES, METRIC_CONNECT_FAILURES};
+        METRIC_POD_INFLIGHT,  METRIC_POD_WAITING,     METRIC_POD_RUNNING, METRIC_POD_KV_USAGE,
+        METRIC_POD_STALE,     METRIC_POD_ASIDE,       METRIC_POD_ASLEEP,  METRIC_POD_SCRAPES_FAILED,
+        METRIC_STALE_RETRIES, METRIC_CONNECT_FAILURES};
     const struct slice label = slice_of(p->pod->name);
 
     htab_remove(&t->pods_by_name, &p->by_name);

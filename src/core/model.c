@@ -144,7 +144,7 @@ void model_set_pods(struct model *m, struct pod *const *pods, size_t n, int64_t 
 
 static bool is_in_place(const struct model_target *t, int64_t now_us)
 {
-    return !t->pod->leaving && !pod_is_aside(t->pod, now_us);
+    return !t->pod->leaving && !pod_is_aside(t->pod, now_us) && !pod_is_asleep(t->pod, now_us);
 }
 
 bool model_in_place(const struct model *m, int64_t now_us)
@@ -192,8 +192,8 @@ bool model_refresh(struct model *m, int64_t now_us)
     m->n_usable = 0;
     for (size_t i = 0; i < m->n_targets; i++) {
         struct model_target *t = m->targets[i];
-        bool usable =
-            !t->pod->leaving && !(heed_aside && pod_is_aside(t->pod, now_us)) && !(heed_lists && !t->lists);
+        bool usable = !t->pod->leaving && !pod_is_asleep(t->pod, now_us) &&
+                      !(heed_aside && pod_is_aside(t->pod, now_us)) && !(heed_lists && !t->lists);
 
         m->n_usable += usable;
         if (set_usable(m, t, usable))

@@ -124,7 +124,7 @@ static bool has_waiting(const struct pod *p)
 
 enum pod_room pod_room(struct pod *p, const struct pod_rules *rules, int64_t now_us)
 {
-    if (p->leaving)
+    if (p->leaving || pod_is_asleep(p, now_us))
         return POD_NOT_USABLE;
     if (!rules->gated)
         return POD_ROOM;
@@ -157,6 +157,11 @@ void pod_release_slot(struct pod *p, const struct pod_rules *rules, bool open_gr
 bool pod_is_aside(const struct pod *p, int64_t now_us)
 {
     return now_us < p->aside_until_us;
+}
+
+bool pod_is_asleep(const struct pod *p, int64_t now_us)
+{
+    return p->numbers.asleep && now_us - p->numbers.at_us <= POD_ASLEEP_KEEP_US;
 }
 
 bool pod_connect_failed(struct pod *p, int64_t now_us)
@@ -194,6 +199,8 @@ int64_t pod_next_due_us(const struct pod *p, const struct pod_rules *rules, int6
 
     if (pod_is_aside(p, now_us) && p->aside_until_us < due_us)
         due_us = p->aside_until_us;
+    if (pod_is_asleep(p, now_us) && p->numbers.at_us + POD_ASLEEP_KEEP_US + 1 < due_us)
+        due_us = p->numbers.at_us + POD_ASLEEP_KEEP_US + 1;
     if (has_waiting(p) && !pod_numbers_stale(p, rules, now_us) && stale_at_us < due_us)
         due_us = stale_at_us;
     return due_us;

@@ -21,6 +21,8 @@ static const struct wanted wanted[] = {
     {PROMTEXT_VLLM, NAME("vllm:num_requests_waiting"), PROMTEXT_WAITING},
     {PROMTEXT_VLLM, NAME("vllm:kv_cache_usage_perc"), PROMTEXT_KV},
     {PROMTEXT_VLLM, NAME("vllm:gpu_cache_usage_perc"), PROMTEXT_KV_OLD},
+    {PROMTEXT_VLLM, NAME("vllm:engine_sleep_state"),
+     PROMTEXT_AWAKE}, /* of its rows that with sleep_state="awake" */
     {PROMTEXT_SGLANG, NAME("sglang:num_running_reqs"), PROMTEXT_RUNNING},
     {PROMTEXT_SGLANG, NAME("sglang:num_queue_reqs"), PROMTEXT_WAITING},
     {PROMTEXT_SGLANG, NAME("sglang:token_usage"), PROMTEXT_KV},
@@ -42,6 +44,7 @@ static const struct wanted wanted[] = {
 
 struct sample {
     struct slice name;
+    bool awake; /* has the label sleep_state="awake" */
     bool split; /* has a label `priority` with a value; an empty one is the same as none */
     double value;
 };
@@ -78,7 +81,7 @@ static void skip_blanks(struct slice *rest)
         ;
 }
 
-/* The text between the quotes, still escaped: it is only asked whether it is empty. */
+/* The text between the quotes, still escaped: what it is compared with has nothing to escape. */
 static bool take_quoted(struct slice *rest, struct slice *value)
 {
     size_t i = 0;
@@ -108,6 +111,8 @@ static bool take_label(struct slice *rest, struct sample *s)
     skip_blanks(rest);
     if (slice_eq(name, SLICE("priority")) && value.n > 0)
         s->split = true;
+    if (slice_eq(name, SLICE("sleep_state")) && slice_eq(value, SLICE("awake")))
+        s->awake = true;
     return true;
 }
 
@@ -180,7 +185,8 @@ static void take_sample(struct promtext *p, const struct sample *s)
     if (!isfinite(s->value) || s->value < 0)
         return;
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
-        if (wanted[i].engine == p->engine && slice_eq(wanted[i].name, s->name))
+        if (wanted[i].engine == p->engine && slice_eq(wanted[i].name, s->name) &&
+            (wanted[i].number != PROMTEXT_AWAKE || s->awake))
             gauge_take(&p->gauges[wanted[i].number], s);
 }
 
@@ -233,7 +239,7 @@ void promtext_start(struct promtext *p, enum promtext_engine engine)
     const struct promtext_gauge none = {(double)NAN, (double)NAN, (double)NAN, (double)NAN};
 
     p->engine = engine;
-    p->numbers = (struct pod_numbers){(double)NAN, (double)NAN, (double)NAN, (double)NAN, 0};
+    p->numbers = (struct pod_numbers){(double)NAN, (double)NAN, (double)NAN, (double)NAN, false, 0};
     p->samples = 0;
     for (size_t i = 0; i < PROMTEXT_NUMBERS; i++)
         p->gauges[i] = none;
@@ -277,6 +283,7 @@ bool promtext_finish(struct promtext *p)
     p->numbers.waiting = sum_of(&p->gauges[PROMTEXT_WAITING]);
     p->numbers.waiting_min = min_of(&p->gauges[PROMTEXT_WAITING]);
     p->numbers.kv_usage = kv->max;
+    p->numbers.asleep = p->gauges[PROMTEXT_AWAKE].max <= 0; /* every rank; not with NAN */
     tpot = isnan(p->gauges[PROMTEXT_TPOT_COUNT].sum) ? PROMTEXT_TPOT_OLD_SUM : PROMTEXT_TPOT_SUM;
     p->totals =
         (struct pod_totals){sum_of(&p->gauges[PROMTEXT_TTFT_SUM]), sum_of(&p->gauges[PROMTEXT_TTFT_COUNT]),

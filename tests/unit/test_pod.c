@@ -156,11 +156,26 @@ static void test_missing_numbers_are_no_opinion(void **state)
     assert_int_equal(pod_next_due_us(p, &rules, T0), INT64_MAX);
 }
 
+/* CASES DS17: whatever the rules are, until it says otherwise or is silent for too long. */
+static void test_asleep(void **state)
+{
+    (void)state;
+    p->numbers = (struct pod_numbers){.asleep = true, .at_us = T0};
+    assert_true(pod_is_asleep(p, T0));
+    assert_int_equal(pod_room(p, &rules, T0), POD_NOT_USABLE);
+    assert_int_equal(pod_next_due_us(p, &rules, T0), T0 + POD_ASLEEP_KEEP_US + 1);
+    rules.gated = false;
+    assert_int_equal(pod_room(p, &rules, T0 + POD_ASLEEP_KEEP_US), POD_NOT_USABLE);
+    assert_int_equal(pod_room(p, &rules, T0 + POD_ASLEEP_KEEP_US + 1), POD_ROOM);
+    p->numbers = (struct pod_numbers){.asleep = false, .at_us = T0};
+    assert_int_equal(pod_room(p, &rules, T0), POD_ROOM);
+}
+
 /* CASES QB1. */
 /* A scrape with these totals of first tokens. */
 static void scrape_ttft(double sum_s, double n, int64_t now_us)
 {
-    const struct pod_numbers none = {NAN, NAN, NAN, NAN, 0};
+    const struct pod_numbers none = {NAN, NAN, NAN, NAN, false, 0};
 
     pod_take_numbers(p, &none, &(struct pod_totals){sum_s, n, NAN, NAN}, now_us);
 }
@@ -269,6 +284,7 @@ int main(void)
         TEST(test_waiting_requests_close_the_pod),
         TEST(test_any_rank_without_waiting_is_room),
         TEST(test_missing_numbers_are_no_opinion),
+        TEST(test_asleep),
         TEST(test_averages_between_scrapes),
         TEST(test_stale_numbers_are_no_opinion),
         TEST(test_set_aside_after_three_failures_with_growing_pauses),

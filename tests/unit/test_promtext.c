@@ -110,6 +110,38 @@ static void check(enum promtext_engine engine, const char *page, struct expected
     assert_numbers(&p, e);
 }
 
+/* CASES DS17. A pod sleeps when all of its ranks do; who does not say is awake. */
+static void test_sleep(void **state)
+{
+#define STATE(rank, state, value)                                                                            \
+    "vllm:engine_sleep_state{engine=\"" rank "\",model_name=\"m\",sleep_state=\"" state "\"} " value "\n"
+    static const struct {
+        const char *page;
+        bool asleep;
+    } cases[] = {{STATE("0", "awake", "0.0") STATE("0", "weights_offloaded", "1.0")
+                      STATE("0", "discard_all", "0.0"),
+                  true},
+                 {STATE("0", "awake", "1.0") STATE("0", "weights_offloaded", "0.0"), false},
+                 {STATE("0", "awake", "0") STATE("1", "awake", "1"), false},
+                 {STATE("0", "awake", "0") STATE("1", "awake", "0"), true},
+                 {STATE("0", "discard_all", "0"), false},
+                 {STATE("0", "awake", "NaN"), false},
+                 {"vllm:engine_sleep_state 0\n", false},
+                 {"vllm:num_requests_waiting 0\n", false}};
+    static struct promtext p;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        promtext_start(&p, PROMTEXT_VLLM);
+        promtext_feed(&p, slice_of(cases[i].page));
+        assert_true(promtext_finish(&p));
+        assert_int_equal(p.numbers.asleep, cases[i].asleep);
+    }
+    promtext_start(&p, PROMTEXT_SGLANG);
+    promtext_feed(&p, slice_of(cases[0].page));
+    assert_true(promtext_finish(&p) && !p.numbers.asleep);
+}
+
 static void test_samples_of_engines(void **state)
 {
     (void)state;
@@ -338,6 +370,7 @@ static void test_totals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sleep),
         cmocka_unit_test(test_totals),
         cmocka_unit_test(test_samples_of_engines),
         cmocka_unit_test(test_other_engine_is_no_opinion),
