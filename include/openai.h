@@ -4,6 +4,7 @@
 #define OPENAI_H
 
 #include "buf.h"
+#include "prompt.h"
 
 #define OPENAI_MODEL_MAX 1024 /* longest decoded model name, bytes */
 #define OPENAI_MAX_DEPTH 1024 /* nested arrays and objects */
@@ -25,8 +26,9 @@ struct openai_body {
     struct slice user; /* the last "user", a string with its quotes; {NULL, 0}: none */
     struct slice
         stream_options; /* from the value of the last "stream_options" to the end of the body; {NULL, 0} */
-    const char *error;  /* static text for every verdict but OPENAI_OK, which has NULL */
-    size_t error_at;    /* byte offset it refers to; 0 for OPENAI_NO_MODEL */
+    struct prompt_fields prompt;
+    const char *error; /* static text for every verdict but OPENAI_OK, which has NULL */
+    size_t error_at;   /* byte offset it refers to; 0 for OPENAI_NO_MODEL */
 };
 
 /* How strings are scanned. The best kind that the processor has is chosen once; tests choose for themselves.

@@ -7,6 +7,7 @@
 #include "htab.h"
 #include "list.h"
 #include "pool.h"
+#include "prompt.h"
 
 #define PREFIX_BLOCK_BYTES 64
 #define PREFIX_BLOCKS_MAX  128
@@ -18,7 +19,7 @@ struct prefix_chain {
 };
 
 /* Of a request's prompt (prompt.h); NULL: it has none. Freed by the caller with mem_free. */
-struct prefix_chain *prefix_chain_of(struct slice body);
+struct prefix_chain *prefix_chain_of(const struct prompt_fields *prompt, const char *end);
 
 struct prefix_store {
     struct htab blocks;

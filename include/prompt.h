@@ -6,11 +6,17 @@
 
 #include "util.h"
 
+/* Where the values of a body's fields that may hold a prompt begin, the last one of each name; NULL: none.
+ * openai_inspect finds them. Zeroed: no prompt. */
+struct prompt_fields {
+    const char *prompt, *messages, *system, *input, *instructions;
+};
+
 /* Calls piece for each part of the prompt's text: words of our own around each message, and the insides of
- * JSON strings of the body (escaped: not decoded). A body that is no JSON object, or has no prompt of these
- * kinds, gives none. */
-void prompt_each(struct slice body, void (*piece)(struct slice text, bool escaped, void *arg), void *arg);
+ * JSON strings of the body (escaped: not decoded). No prompt of these kinds gives none. end: of the body. */
+void prompt_each(const struct prompt_fields *f, const char *end,
+                 void (*piece)(struct slice text, bool escaped, void *arg), void *arg);
 /* An estimate without a tokenizer: a token for each four characters, rounded up; 0: no prompt. */
-int64_t prompt_tokens(struct slice body);
+int64_t prompt_tokens(const struct prompt_fields *f, const char *end);
 
 #endif

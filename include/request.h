@@ -26,9 +26,10 @@ struct request_outgoing {
     struct buf head; /* request head for pods, without Host and Content-Length; see headers_request_block */
     size_t line_bytes;
     char *body;
-    size_t model_at, model_n;      /* where the model's value stands in the body */
-    char *model;                   /* a copy of what goes to the pod instead, or NULL */
-    struct prefix_chain *prefix;   /* of its prompt, or NULL */
+    size_t model_at, model_n;    /* where the model's value stands in the body */
+    char *model;                 /* a copy of what goes to the pod instead, or NULL */
+    struct prefix_chain *prefix; /* of its prompt, or NULL */
+    struct prompt_fields prompt;
     struct openai_edit want_usage; /* no text: the body goes as it came */
     char *boundary;                /* of a multipart form; NULL: the body is JSON */
     const char *unsupported;       /* why such a request is refused, or NULL */

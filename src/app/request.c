@@ -318,6 +318,7 @@ static bool request_find_model(struct request *r)
     }
     r->out->model_at = (size_t)(found.model_raw.p - r->out->body);
     r->out->model_n = found.model_raw.n;
+    r->out->prompt = found.prompt;
     r->route = topology_only(&r->server->topology, (struct slice){found.model, found.model_n});
     if (r->route == NULL)
         r->route = request_decide(r, (struct slice){found.model, found.model_n}, &known);
@@ -338,13 +339,18 @@ static bool request_find_model(struct request *r)
     return true;
 }
 
+static int64_t request_count_prompt(const struct request *r)
+{
+    return prompt_tokens(&r->out->prompt, r->out->body + r->body_n);
+}
+
 /* For the queue that is fair between users. */
 static void request_set_share(struct request *r)
 {
     struct fairq_item *item = &r->out->admit.queue.fair;
 
     item->user = r->user;
-    item->input_tokens = prompt_tokens((struct slice){r->out->body, r->body_n});
+    item->input_tokens = request_count_prompt(r);
 }
 
 static void request_look_at_prompt(struct request *r)
@@ -352,7 +358,7 @@ static void request_look_at_prompt(struct request *r)
     struct request_outgoing *o = r->out;
 
     if (o->prefix == NULL)
-        o->admit.prefix = o->prefix = prefix_chain_of((struct slice){o->body, r->body_n});
+        o->admit.prefix = o->prefix = prefix_chain_of(&o->prompt, o->body + r->body_n);
 }
 
 static void request_enqueue(struct request *r)
@@ -765,8 +771,7 @@ static void request_estimate_input(struct request *r)
 
     if (t == NULL || usage_has_input(&t->usage))
         return;
-    t->input_estimate =
-        r->run.user != NULL ? r->run.input_tokens : prompt_tokens((struct slice){r->out->body, r->body_n});
+    t->input_estimate = r->run.user != NULL ? r->run.input_tokens : request_count_prompt(r);
 }
 
 static bool request_send_body(struct request *r, const struct upstream_data *d, struct slice head, bool whole)

@@ -37,20 +37,11 @@ struct openai_place {
 /* Moves on to the first whole block with something to stop for, or to the one that is not whole. */
 typedef void openai_skip_fn(struct openai_place *place, const unsigned char *end);
 
-/* The backslashes that make the next byte ordinary: every other one of each run, from its first. Where a run
- * starts at an odd place, adding its first bit turns all its bits to 0. */
-OPENAI_INLINE uint64_t openai_escapers(uint64_t slash)
-{
-    const uint64_t odd = UINT64_C(0xaaaaaaaaaaaaaaaa), first = slash & ~(slash << 1);
-
-    return slash & ((slash + (first & odd)) ^ odd);
-}
-
 /* True: there is something to stop for. The cut is asked for by the sign: that costs a jump and no
  * arithmetic. */
 OPENAI_INLINE bool openai_judge(struct openai_place *at, struct openai_marks m)
 {
-    const uint64_t escapers = openai_escapers(m.slash), escaped = escapers << 1;
+    const uint64_t escapers = json_escapers(m.slash), escaped = escapers << 1;
 
     at->stop = m.stop & ~escaped;
     at->odd = escaped & ~m.known;
@@ -250,7 +241,12 @@ enum openai_key {
     OPENAI_KEY_MODEL,
     OPENAI_KEY_STREAM,
     OPENAI_KEY_USER,
-    OPENAI_KEY_OPTIONS
+    OPENAI_KEY_OPTIONS,
+    OPENAI_KEY_PROMPT,
+    OPENAI_KEY_MESSAGES,
+    OPENAI_KEY_SYSTEM,
+    OPENAI_KEY_INPUT,
+    OPENAI_KEY_INSTRUCTIONS
 };
 
 struct openai_scan {
@@ -262,6 +258,7 @@ struct openai_scan {
     bool stream;
     struct slice user;
     const unsigned char *options; /* as `model`, of the last "stream_options" */
+    struct prompt_fields prompt;
     const char *error;
     const unsigned char *error_at;
     size_t depth;
@@ -619,9 +616,18 @@ OPENAI_INLINE enum openai_key openai_plain_key(struct slice raw)
     case 4:
         return memcmp(raw.p, "user", 4) == 0 ? OPENAI_KEY_USER : OPENAI_KEY_OTHER;
     case 5:
-        return memcmp(raw.p, "model", 5) == 0 ? OPENAI_KEY_MODEL : OPENAI_KEY_OTHER;
+        return memcmp(raw.p, "model", 5) == 0   ? OPENAI_KEY_MODEL
+               : memcmp(raw.p, "input", 5) == 0 ? OPENAI_KEY_INPUT
+                                                : OPENAI_KEY_OTHER;
     case 6:
-        return memcmp(raw.p, "stream", 6) == 0 ? OPENAI_KEY_STREAM : OPENAI_KEY_OTHER;
+        return memcmp(raw.p, "stream", 6) == 0   ? OPENAI_KEY_STREAM
+               : memcmp(raw.p, "prompt", 6) == 0 ? OPENAI_KEY_PROMPT
+               : memcmp(raw.p, "system", 6) == 0 ? OPENAI_KEY_SYSTEM
+                                                 : OPENAI_KEY_OTHER;
+    case 8:
+        return memcmp(raw.p, "messages", 8) == 0 ? OPENAI_KEY_MESSAGES : OPENAI_KEY_OTHER;
+    case 12:
+        return memcmp(raw.p, "instructions", 12) == 0 ? OPENAI_KEY_INSTRUCTIONS : OPENAI_KEY_OTHER;
     case 14:
         return memcmp(raw.p, "stream_options", 14) == 0 ? OPENAI_KEY_OPTIONS : OPENAI_KEY_OTHER;
     default:
@@ -687,6 +693,21 @@ static void openai_note(struct openai_scan *s, const unsigned char *start, const
         break;
     case OPENAI_KEY_OPTIONS:
         s->options = start;
+        break;
+    case OPENAI_KEY_PROMPT:
+        s->prompt.prompt = (const char *)start;
+        break;
+    case OPENAI_KEY_MESSAGES:
+        s->prompt.messages = (const char *)start;
+        break;
+    case OPENAI_KEY_SYSTEM:
+        s->prompt.system = (const char *)start;
+        break;
+    case OPENAI_KEY_INPUT:
+        s->prompt.input = (const char *)start;
+        break;
+    case OPENAI_KEY_INSTRUCTIONS:
+        s->prompt.instructions = (const char *)start;
         break;
     case OPENAI_KEY_OTHER:
         break;
@@ -879,6 +900,7 @@ enum openai_verdict openai_inspect(struct slice body, struct openai_body *out)
     s.stream = out->stream = false;
     s.user = out->user = out->stream_options = (struct slice){NULL, 0};
     s.options = NULL;
+    s.prompt = out->prompt = (struct prompt_fields){.prompt = NULL};
     s.depth = 0;
     s.closer[0] = ' '; /* a byte that openai_peek never returns: there is nothing to close */
     out->model[0] = '\0';
@@ -887,6 +909,7 @@ enum openai_verdict openai_inspect(struct slice body, struct openai_body *out)
         return openai_verdict(out, OPENAI_NOT_JSON, (size_t)(s.error_at - s.p), s.error);
     out->stream = s.stream;
     out->user = s.user;
+    out->prompt = s.prompt;
     if (s.options != NULL)
         out->stream_options = (struct slice){(const char *)s.options, (size_t)(s.end - s.options)};
     first = s.p;

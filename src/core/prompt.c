@@ -20,145 +20,151 @@ static void put_string(const struct prompt_sink *s, struct slice value)
     s->piece(json_inside(value), true, s->arg);
 }
 
-/* The text of one part of a message's content; {NULL, 0}: it has none. */
-static struct slice part_text(struct slice part)
+/* An element of `messages`, `input` or a message's content: the last value of each name. */
+struct item {
+    struct slice type, role, content, text;
+};
+
+/* Takes the next object off the inside of an array, and what is none before it. False: no more. */
+static bool next_item(struct slice *rest, struct item *item)
+{
+    struct slice key, value;
+
+    while (!json_enter(rest, '{')) {
+        if (!json_element(rest, &value))
+            return false;
+    }
+    memset(item, 0, sizeof(*item));
+    while (json_member(rest, &key, &value)) {
+        if (slice_eq(key, SLICE("content")))
+            item->content = value;
+        else if (slice_eq(key, SLICE("role")))
+            item->role = value;
+        else if (slice_eq(key, SLICE("text")))
+            item->text = value;
+        else if (slice_eq(key, SLICE("type")))
+            item->type = value;
+    }
+    return true;
+}
+
+static bool is_text_part(const struct item *part)
 {
     static const char *const kinds[] = {"\"text\"", "\"input_text\"", "\"output_text\""};
-    const struct slice type = json_find(part, SLICE("type")), text = json_find(part, SLICE("text"));
 
-    if (!json_is(text, '"'))
-        return (struct slice){NULL, 0};
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-        if (type.p == NULL || slice_eq(type, slice_of(kinds[i])))
-            return text;
-    }
-    return (struct slice){NULL, 0};
-}
-
-static bool has_text(struct slice content)
-{
-    struct slice rest = json_inside(content), part;
-
-    while (json_is(content, '[') && json_element(&rest, &part)) {
-        if (part_text(part).p != NULL)
+    for (size_t i = 0; i < ARRAY_LEN(kinds) && json_is(part->text, '"'); i++) {
+        if (part->type.p == NULL || slice_eq(part->type, slice_of(kinds[i])))
             return true;
     }
-    return json_is(content, '"');
+    return false;
 }
 
-/* Parts are joined by a line end. */
-static void put_content(const struct prompt_sink *s, struct slice content)
+static void begin_message(const struct prompt_sink *s, struct slice role)
 {
-    struct slice rest = json_inside(content), part, text;
-    bool first = true;
+    put(s, SLICE("<|im_start|>"));
+    s->piece(role, true, s->arg);
+    put(s, SLICE("\n"));
+}
 
-    if (json_is(content, '"')) {
-        put_string(s, content);
-        return;
-    }
-    while (json_element(&rest, &part)) {
-        text = part_text(part);
-        if (text.p == NULL)
+/* Parts are joined by a line end. False: there is no text. */
+static bool put_parts(const struct prompt_sink *s, struct slice role, struct slice parts)
+{
+    struct slice rest = json_inside(parts);
+    struct item part;
+    bool any = false;
+
+    while (next_item(&rest, &part)) {
+        if (!is_text_part(&part))
             continue;
-        if (!first)
+        if (any)
             put(s, SLICE("\n"));
-        put_string(s, text);
-        first = false;
+        else
+            begin_message(s, role);
+        put_string(s, part.text);
+        any = true;
     }
+    return any;
 }
 
 static void put_message(const struct prompt_sink *s, struct slice role, struct slice content)
 {
-    if (role.n == 0 || !has_text(content))
+    if (role.n == 0)
         return;
-    put(s, SLICE("<|im_start|>"));
-    s->piece(role, true, s->arg);
-    put(s, SLICE("\n"));
-    put_content(s, content);
+    if (json_is(content, '"')) {
+        begin_message(s, role);
+        put_string(s, content);
+    } else if (!json_is(content, '[') || !put_parts(s, role, content)) {
+        return;
+    }
     put(s, SLICE("<|im_end|>\n"));
 }
 
-/* The inside of the role; {NULL, 0}: not a string. */
-static struct slice role_of(struct slice message)
-{
-    const struct slice role = json_find(message, SLICE("role"));
-
-    return json_is(role, '"') ? json_inside(role) : (struct slice){NULL, 0};
-}
-
-static void put_messages(const struct prompt_sink *s, struct slice messages, struct slice system)
-{
-    struct slice rest = json_inside(messages), message;
-
-    if (!json_is(messages, '['))
-        return;
-    put_message(s, SLICE("system"), system);
-    while (json_element(&rest, &message))
-        put_message(s, role_of(message), json_find(message, SLICE("content")));
-}
-
 /* Items of other types are calls of tools, images and the like. */
-static bool is_message(struct slice item)
+static bool is_message(const struct item *item)
 {
-    const struct slice type = json_find(item, SLICE("type"));
-
-    return type.p == NULL || type.n == 2 || slice_eq(type, SLICE("\"message\""));
+    return item->type.p == NULL || item->type.n == 2 || slice_eq(item->type, SLICE("\"message\""));
 }
 
-static void put_input(const struct prompt_sink *s, struct slice input, struct slice instructions)
+static void put_item(const struct prompt_sink *s, const struct item *item)
 {
-    struct slice rest = json_inside(input), item;
+    put_message(s, json_is(item->role, '"') ? json_inside(item->role) : (struct slice){NULL, 0},
+                item->content);
+}
 
-    if (!json_is(input, '"') && !json_is(input, '['))
+/* From the value to the end of the body. */
+static struct slice from(const char *value, const char *end)
+{
+    return value == NULL ? (struct slice){NULL, 0} : (struct slice){value, (size_t)(end - value)};
+}
+
+static struct slice take(const char *value, const char *end)
+{
+    struct slice rest = from(value, end);
+
+    return json_take(&rest);
+}
+
+static void put_messages(const struct prompt_sink *s, const struct prompt_fields *f, const char *end)
+{
+    struct slice rest = from(f->messages, end);
+    struct item message;
+
+    if (!json_enter(&rest, '['))
+        return;
+    put_message(s, SLICE("system"), take(f->system, end));
+    while (next_item(&rest, &message))
+        put_item(s, &message);
+}
+
+static void put_input(const struct prompt_sink *s, const struct prompt_fields *f, const char *end)
+{
+    struct slice rest = from(f->input, end), instructions = take(f->instructions, end);
+    const bool many = json_enter(&rest, '[');
+    struct item item;
+
+    if (!many && !json_is(rest, '"'))
         return;
     if (json_is(instructions, '"'))
         put_message(s, SLICE("developer"), instructions);
-    if (json_is(input, '"'))
-        put_message(s, SLICE("user"), input);
-    while (json_is(input, '[') && json_element(&rest, &item)) {
-        if (json_is(item, '{') && is_message(item))
-            put_message(s, role_of(item), json_find(item, SLICE("content")));
+    if (!many)
+        put_message(s, SLICE("user"), json_take(&rest));
+    while (many && next_item(&rest, &item)) {
+        if (is_message(&item))
+            put_item(s, &item);
     }
 }
 
-/* The fields of a body that may hold a prompt, the last of each name. */
-struct prompt_fields {
-    struct slice prompt, messages, system, input, instructions;
-};
-
-static void find_fields(struct slice object, struct prompt_fields *f)
-{
-    struct slice rest = json_inside(object), key, value;
-
-    while (json_member(&rest, &key, &value)) {
-        if (slice_eq(key, SLICE("messages")))
-            f->messages = value;
-        else if (slice_eq(key, SLICE("prompt")))
-            f->prompt = value;
-        else if (slice_eq(key, SLICE("system")))
-            f->system = value;
-        else if (slice_eq(key, SLICE("input")))
-            f->input = value;
-        else if (slice_eq(key, SLICE("instructions")))
-            f->instructions = value;
-    }
-}
-
-void prompt_each(struct slice body, void (*piece)(struct slice text, bool escaped, void *arg), void *arg)
+void prompt_each(const struct prompt_fields *f, const char *end,
+                 void (*piece)(struct slice text, bool escaped, void *arg), void *arg)
 {
     const struct prompt_sink s = {piece, arg};
-    struct slice object = json_take(&body);
-    struct prompt_fields f = {.prompt = {NULL, 0}};
 
-    if (!json_is(object, '{'))
-        return;
-    find_fields(object, &f);
-    if (json_is(f.prompt, '"'))
-        put_string(&s, f.prompt);
-    else if (f.prompt.p == NULL && f.messages.p != NULL)
-        put_messages(&s, f.messages, f.system);
-    else if (f.prompt.p == NULL && f.input.p != NULL)
-        put_input(&s, f.input, f.instructions);
+    if (f->prompt != NULL && *f->prompt == '"')
+        put_string(&s, take(f->prompt, end));
+    else if (f->prompt == NULL && f->messages != NULL)
+        put_messages(&s, f, end);
+    else if (f->prompt == NULL && f->input != NULL)
+        put_input(&s, f, end);
 }
 
 static void count_piece(struct slice text, bool escaped, void *arg)
@@ -168,10 +174,10 @@ static void count_piece(struct slice text, bool escaped, void *arg)
     *n += escaped ? json_characters(text) : text.n;
 }
 
-int64_t prompt_tokens(struct slice body)
+int64_t prompt_tokens(const struct prompt_fields *f, const char *end)
 {
     size_t n = 0;
 
-    prompt_each(body, count_piece, &n);
+    prompt_each(f, end, count_piece, &n);
     return (int64_t)((n + PROMPT_CHARACTERS_PER_TOKEN - 1) / PROMPT_CHARACTERS_PER_TOKEN);
 }

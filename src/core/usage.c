@@ -288,16 +288,38 @@ static void leave_line(struct usage *u, char c)
         u->state = USAGE_SEARCH; /* no JSON */
 }
 
+/* The first byte that means something in a string, or `end`. */
+static const char *find_string_mark(const char *at, const char *end)
+{
+#ifdef __x86_64__
+    for (; end - at >= 16; at += 16) {
+        const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)at);
+        const __m128i marks = _mm_or_si128(
+            _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('"')), _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'))),
+            _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\n')), _mm_cmpeq_epi8(v, _mm_set1_epi8('\r'))));
+        const int found = _mm_movemask_epi8(marks);
+
+        if (found != 0)
+            return at + __builtin_ctz((unsigned)found);
+    }
+#endif
+    while (at < end && *at != '"' && *at != '\\' && !is_line_end(*at))
+        at++;
+    return at;
+}
+
 /* The bytes of a string that have no meaning of their own. */
 static const char *string_run(struct usage *u, const char *at, const char *end)
 {
-    const bool kept = u->depth == 1 && u->is_key;
+    const char *stop = find_string_mark(at, end);
+    const size_t room = sizeof(u->key) - u->key_n, there = (size_t)(stop - at),
+                 n = there < room ? there : room;
 
-    for (; at < end && *at != '"' && *at != '\\' && !is_line_end(*at); at++) {
-        if (kept && u->key_n < USAGE_KEY_MAX)
-            u->key[u->key_n++] = *at;
+    if (u->depth == 1 && u->is_key) {
+        memcpy(u->key + u->key_n, at, n);
+        u->key_n = (uint8_t)(u->key_n + n);
     }
-    return at;
+    return stop;
 }
 
 /* One byte behind the word. */

@@ -32,7 +32,9 @@ def rules(match, n):
         f"[model-route bench/rule {i}]\nheader = content-type {match % i}\ntarget = a\n" for i in range(n))
 
 
-FEATURES = [
+# In groups, each beside its first. A session's own pod comes before any policy: to see what choosing costs, sessions are
+# tied to no pod there.
+STICKY = [
     ("a plain route", PLAIN),
     ("1 rule: a header's exact value", rules("exact:text/%d", 1)),
     ("10 rules: a header's exact value", rules("exact:text/%d", 10)),
@@ -41,23 +43,18 @@ FEATURES = [
     ("session_sticky = header", PLAIN + "session_sticky = header:X-Session-ID\n"),
     ("session_sticky = header, 2 weighted targets",
      "[model-route bench]\ntarget = a:70, b:30\nsession_sticky = header:X-Session-ID\n"),
-    ("policy = least-request", PLAIN + "policy = least-request\n"),
-    ("policy = round-robin", PLAIN + "policy = round-robin\n"),
-    ("policy = random", PLAIN + "policy = random\n"),
-    ("policy = least-latency", PLAIN + "policy = least-latency\n"),
-    ("policy = kv-usage", PLAIN + "policy = kv-usage\n"),
-    ("policy = prefix", PLAIN + "policy = prefix\n"),
-    ("score = prefix:2, least-request:1", PLAIN + "score = prefix:2, least-request:1\n"),
-    ("max_waiting = 10", PLAIN + "max_waiting = 10\n"),
 ]
+FREE = [("a plain route, SESSION_STICKY=off", PLAIN)] + [(line, PLAIN + line + "\n") for line in (
+    "policy = least-request", "policy = round-robin", "policy = random", "policy = least-latency", "policy = kv-usage",
+    "policy = prefix", "score = prefix:2, least-request:1", "max_waiting = 10")]
 
 
-def run_once(route, n):
+def run_once(route, sticky, n):
     with tempfile.TemporaryDirectory() as directory:
         setup = harness.Setup(directory, harness.free_ports(4))
         ini = setup.file("router.ini", SERVERS.format(*(f"127.0.0.1:{p}" for p in setup.pods)) + route)
         setup.options = {"ROUTER_BACKENDS": "", "ROUTER_CONFIG": ini, "METRICS_SCRAPE_INTERVAL": "60s",
-                         "COUNT_TOKENS": "false"}
+                         "COUNT_TOKENS": "false", "SESSION_STICKY": sticky}
         with open(setup.log("body"), "wb") as f:
             f.write(harness.chat_body(1024))
         with harness.start_sink(setup), \
@@ -71,17 +68,18 @@ def run_once(route, n):
         return gates.callgrind_counts(directory)["instructions"], seen["requests"]
 
 
-def measure(route):
-    (a, n_a), (b, n_b) = (run_once(route, n) for n in REQUESTS)
+def measure(route, sticky):
+    (a, n_a), (b, n_b) = (run_once(route, sticky, n) for n in REQUESTS)
     return (b - a) / (n_b - n_a)
 
 
 def main():
-    plain = None
-    for name, route in FEATURES:
-        value = measure(route)
-        plain = value if plain is None else plain
-        print(f"{name:46} {value:8,.0f} {value - plain:+8,.0f}", flush=True)
+    for group, sticky in ((STICKY, "prefer"), (FREE, "off")):
+        plain = None
+        for name, route in group:
+            value = measure(route, sticky)
+            plain = value if plain is None else plain
+            print(f"{name:46} {value:8,.0f} {value - plain:+8,.0f}", flush=True)
     return 0
 
 

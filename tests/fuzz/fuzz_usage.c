@@ -86,6 +86,14 @@ static void check_hiding(struct slice text, size_t step)
     buf_free(&pieces);
 }
 
+/* Of text that nobody has validated. */
+static void check_prompt(struct slice text, struct prompt_fields f)
+{
+    const int64_t n = prompt_tokens(&f, text.p + text.n);
+
+    require(n >= 0 && n <= (int64_t)text.n * 16 + 1, "tokens from nowhere");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct slice text;
@@ -95,7 +103,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     text = (struct slice){(const char *)data + 2, size - 2};
     check_counts(data[0] % 2 == 1, text, (size_t)data[1] + 1);
     check_hiding(text, (size_t)data[1] + 1);
-    require(prompt_tokens(text) >= 0 && prompt_tokens(text) <= (int64_t)text.n * 8 + 1,
-            "tokens from nowhere");
+    check_prompt(text, (struct prompt_fields){.prompt = text.p});
+    check_prompt(text, (struct prompt_fields){.messages = text.p, .system = text.p + text.n / 2});
+    check_prompt(text, (struct prompt_fields){.input = text.p, .instructions = text.p + text.n / 2});
     return 0;
 }

@@ -671,6 +671,25 @@ static void test_user(void **state)
     buf_free(&out);
 }
 
+/* Where the fields of a prompt begin, the last of each name. */
+static void test_prompt_fields(void **state)
+{
+    static const char body[] =
+        "{\"prompt\":1,\"model\":\"m\",\"messages\" : [],\"system\":{},\"input\":\"i\",\"x\":{\"prompt\":"
+        "9},\"instructions\":null,\"pro\\u006dpt\":\"p\"}";
+    struct openai_body b;
+
+    (void)state;
+    assert_int_equal(openai_inspect(slice_of(body), &b), OPENAI_OK);
+    assert_ptr_equal(b.prompt.messages, strchr(body, '['));
+    assert_ptr_equal(b.prompt.system, strstr(body, "{}"));
+    assert_ptr_equal(b.prompt.input, strstr(body, "\"i\""));
+    assert_ptr_equal(b.prompt.instructions, strstr(body, "null"));
+    assert_ptr_equal(b.prompt.prompt, strstr(body, "\"p\"}"));
+    assert_int_equal(openai_inspect(SLICE("{\"messages\":[}"), &b), OPENAI_NOT_JSON);
+    assert_null(b.prompt.messages);
+}
+
 static void test_model_names(void **state)
 {
     struct buf out;
@@ -709,6 +728,7 @@ int main(void)
         cmocka_unit_test(test_event_streams),
         cmocka_unit_test(test_want_usage),
         cmocka_unit_test(test_user),
+        cmocka_unit_test(test_prompt_fields),
         cmocka_unit_test(test_model_names),
     };
 

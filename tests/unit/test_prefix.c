@@ -2,6 +2,7 @@
 #include "prefix.h"
 #include "buf.h"
 #include "mem.h"
+#include "openai.h"
 #include "test.h"
 
 /* {"prompt":TEXT}, TEXT of n bytes that begins with `same` bytes of one letter and goes on with another. */
@@ -14,14 +15,17 @@ static struct prefix_chain *chain_of(size_t n, size_t same, char other)
     memset(text, 'a', same);
     memset(text + same, other, n - same);
     memcpy(text + n, "\"}", 2);
-    c = prefix_chain_of((struct slice){body, n + 13});
+    c = prefix_chain_of(&(struct prompt_fields){.prompt = body + 10}, body + n + 13);
     mem_free(body);
     return c;
 }
 
 static struct prefix_chain *chain(const char *body)
 {
-    return prefix_chain_of(slice_of(body));
+    struct openai_body b;
+
+    (void)openai_inspect(slice_of(body), &b);
+    return prefix_chain_of(&b.prompt, body + strlen(body));
 }
 
 static void test_chains(void **state)

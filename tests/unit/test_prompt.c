@@ -1,6 +1,6 @@
 /* The text of a prompt and the estimate of its tokens, for each kind of body. */
 #include "prompt.h"
-#include "buf.h"
+#include "openai.h"
 
 #include "test.h"
 
@@ -10,12 +10,29 @@ static void append(struct slice text, bool escaped, void *arg)
     assert_true(buf_append_slice(arg, text));
 }
 
+/* Bodies need no model. */
+static struct prompt_fields fields_of(struct slice body)
+{
+    struct openai_body b;
+
+    (void)openai_inspect(body, &b);
+    return b.prompt;
+}
+
+static int64_t tokens_of(struct slice body)
+{
+    const struct prompt_fields f = fields_of(body);
+
+    return prompt_tokens(&f, body.p + body.n);
+}
+
 static void expect_text(const char *body, const char *text)
 {
+    const struct prompt_fields f = fields_of(slice_of(body));
     struct buf got;
 
     buf_init(&got, 100000);
-    prompt_each(slice_of(body), append, &got);
+    prompt_each(&f, body + strlen(body), append, &got);
     assert_int_equal(got.len, strlen(text));
     assert_memory_equal(buf_slice(&got).p, text, got.len);
     buf_free(&got);
@@ -68,18 +85,18 @@ static void test_input(void **state)
 static void test_tokens(void **state)
 {
     (void)state;
-    assert_int_equal(prompt_tokens(SLICE("{\"messages\":[{\"role\":\"user\",\"content\":\"hello world\"}]}")),
+    assert_int_equal(tokens_of(SLICE("{\"messages\":[{\"role\":\"user\",\"content\":\"hello world\"}]}")),
                      10);
-    assert_int_equal(prompt_tokens(SLICE("{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}")), 9);
-    assert_int_equal(prompt_tokens(SLICE("{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}")), 8);
-    assert_int_equal(prompt_tokens(SLICE("{\"prompt\":\"\"}")), 0);
-    assert_int_equal(prompt_tokens(SLICE("{\"prompt\":\"hello world\"}")), 3);
-    assert_int_equal(
-        prompt_tokens(SLICE("{\"prompt\":\"\xe4\xbd\xa0\xe4\xbd\xa0\xe4\xbd\xa0\xe4\xbd\xa0\"}")), 1);
-    assert_int_equal(prompt_tokens(SLICE("{\"prompt\":\"\\u4f60\\u4f60\\u4f60\\u4f60\\n\"}")), 2);
-    assert_int_equal(prompt_tokens(SLICE("{\"query\":\"q\",\"documents\":[\"d\"]}")), 0);
-    assert_int_equal(prompt_tokens(SLICE("[1]")), 0);
-    assert_int_equal(prompt_tokens(SLICE("")), 0);
+    assert_int_equal(tokens_of(SLICE("{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}")), 9);
+    assert_int_equal(tokens_of(SLICE("{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}")), 8);
+    assert_int_equal(tokens_of(SLICE("{\"prompt\":\"\"}")), 0);
+    assert_int_equal(tokens_of(SLICE("{\"prompt\":\"hello world\"}")), 3);
+    assert_int_equal(tokens_of(SLICE("{\"prompt\":\"\xe4\xbd\xa0\xe4\xbd\xa0\xe4\xbd\xa0\xe4\xbd\xa0\"}")),
+                     1);
+    assert_int_equal(tokens_of(SLICE("{\"prompt\":\"\\u4f60\\u4f60\\u4f60\\u4f60\\n\"}")), 2);
+    assert_int_equal(tokens_of(SLICE("{\"query\":\"q\",\"documents\":[\"d\"]}")), 0);
+    assert_int_equal(tokens_of(SLICE("[1]")), 0);
+    assert_int_equal(tokens_of(SLICE("")), 0);
 }
 
 int main(void)
