@@ -48,6 +48,9 @@ void discover_remove(struct discover_source *s);
 /* Has every name of the source been answered once, well or badly, and its service been listed? */
 bool discover_settled(const struct discover_source *s);
 
+/* Static text: why the last look-up of a name failed, of the first that did; NULL: none. */
+const char *discover_problem(const struct discover_source *s);
+
 /* False: not "address:port". Name and uid are copied. */
 MUST_CHECK bool discover_set_endpoint(struct discover_endpoint *e, const char *authority, const char *uid);
 void discover_free_endpoints(struct discover_endpoint *e, size_t n);

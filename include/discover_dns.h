@@ -30,6 +30,8 @@ void discover_dns_start(struct discover_dns_name *name);
 void discover_dns_remove(struct discover_dns_name *name);
 /* Valid until the next change. */
 const struct discover_endpoint *discover_dns_endpoints(const struct discover_dns_name *name, size_t *n);
+/* Static text: why the last look-up failed; NULL: it worked, or none has ended. */
+const char *discover_dns_problem(const struct discover_dns_name *name);
 /* It has been answered, well or badly. */
 bool discover_dns_settled(const struct discover_dns_name *name);
 

@@ -167,6 +167,8 @@ static void dump_modelservers(struct server *s, cJSON *list)
         cJSON_AddStringToObject(spec, "protocol", m->spec->https ? "https" : "http");
         dump_text(spec, "model", slice_of(m->spec->model != NULL ? m->spec->model : ""));
         cJSON_AddNumberToObject(spec, "timeoutMs", dump_ms(m->spec->timeout_us));
+        if (m->source != NULL && discover_problem(m->source) != NULL)
+            cJSON_AddStringToObject(item, "problem", discover_problem(m->source));
         pods = cJSON_AddArrayToObject(item, "associatedPods");
         for (size_t k = 0; k < m->n_pods; k++)
             cJSON_AddItemToArray(pods, cJSON_CreateString(m->pods[k]->pod->name));

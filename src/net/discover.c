@@ -190,3 +190,13 @@ bool discover_settled(const struct discover_source *s)
             return false;
     return s->service == NULL || discover_service_settled(s->service);
 }
+
+const char *discover_problem(const struct discover_source *s)
+{
+    const char *problem = NULL;
+
+    for (size_t i = 0; i < s->n_parts && problem == NULL; i++)
+        if (s->parts[i].name != NULL)
+            problem = discover_dns_problem(s->parts[i].name);
+    return problem;
+}

@@ -10,7 +10,10 @@
 
 #include "log.h"
 #include "mem.h"
+#include "metrics.h"
 
+#define DISCOVER_DNS_MOST                                                                                    \
+    32 /* addresses that evdns takes of an answer; it does not say that there were more */
 #define DISCOVER_DNS_HOSTS "/etc/hosts"
 
 struct discover_dns {
@@ -45,8 +48,12 @@ struct discover_dns_name {
     struct wheel_timer again;
     unsigned left;      /* families that have not answered in this round */
     unsigned n_pending; /* calls that evdns owes us, of cancelled questions too */
-    bool settled, failing, removed;
+    bool settled, removed;
+    const char *problem; /* of the last look-up, static; NULL = it worked */
+    struct list peers;   /* all names, for the gauge */
 };
+
+static struct list discover_dns_all = {&discover_dns_all, &discover_dns_all};
 
 static bool discover_dns_make_base(struct discover_dns *d, const char *resolv_conf)
 {
@@ -91,6 +98,29 @@ void discover_dns_free(struct discover_dns *d)
     if (d->hosts != NULL)
         evdns_base_free(d->hosts, 0);
     mem_free(d);
+}
+
+/* ---- state for people ---- */
+
+/* Several sources may have the same name. */
+static void discover_dns_set_gauge(const char *authority)
+{
+    const struct slice label = slice_of(authority);
+    bool up = true, any = false;
+
+    LIST_EACH(it, &discover_dns_all)
+    {
+        const struct discover_dns_name *name = LIST_ITEM(it, struct discover_dns_name, peers);
+
+        if (!name->settled || strcmp(name->authority, authority) != 0)
+            continue;
+        any = true;
+        up = up && name->problem == NULL;
+    }
+    if (any)
+        metrics_set(metrics_series(METRIC_DNS_UP, &label), up);
+    else
+        metrics_drop(METRIC_DNS_UP, &label);
 }
 
 /* ---- the set of addresses ---- */
@@ -160,6 +190,7 @@ static void discover_dns_conclude(struct discover_dns_name *name)
 
     discover_dns_join(name);
     name->settled = true;
+    discover_dns_set_gauge(name->authority);
     if (first || !discover_dns_same(name, old, n_old))
         name->changed(name->arg);
     discover_free_endpoints(old, n_old);
@@ -195,7 +226,7 @@ static const char *discover_dns_error_text(int error)
 {
     if (error == DNS_ERR_TRUNCATED)
         return "the answer is longer than the 512 bytes of a UDP message; give the pods by service instead";
-    return error == DNS_ERR_NONE ? "no address" : evdns_err_to_string(error);
+    return error == DNS_ERR_NONE || error == DNS_ERR_NODATA ? "no address" : evdns_err_to_string(error);
 }
 
 static bool discover_dns_has_none(int error)
@@ -205,14 +236,15 @@ static bool discover_dns_has_none(int error)
 
 static void discover_dns_complain(struct discover_dns_name *name, int error)
 {
-    size_t known = name->families[0].n + name->families[1].n;
+    const size_t known = name->families[0].n + name->families[1].n;
+    const char *problem = discover_dns_error_text(error);
 
-    if (!name->failing)
+    if (name->problem == NULL || strcmp(name->problem, problem) != 0)
         log_warn(known > 0 ? "cannot resolve a pod's name; the last good answer stays in use"
                            : "cannot resolve a pod's name",
                  LOG_STR("name", name->authority), LOG_STR("model_server", name->owner),
-                 LOG_STR("error", discover_dns_error_text(error)), LOG_INT("endpoints", known));
-    name->failing = true;
+                 LOG_STR("error", problem), LOG_INT("endpoints", known));
+    name->problem = problem;
 }
 
 static void discover_dns_set(struct discover_dns_family *f, const char *addresses, size_t n)
@@ -259,7 +291,7 @@ static void discover_dns_finish(struct discover_dns_name *name)
     if (!good || !discover_dns_has_none(other))
         discover_dns_complain(name, other);
     else
-        name->failing = false;
+        name->problem = NULL;
     loop_timer_set(name->dns->loop, &name->again, loop_now_us(name->dns->loop) + discover_dns_wait_us(name));
     discover_dns_conclude(name);
 }
@@ -273,7 +305,10 @@ static void discover_dns_on_answer(int result, char type, int count, int ttl, vo
     f->asking = NULL;
     if (!discover_dns_answered(name))
         return;
-    f->error = result == DNS_ERR_NONE && count <= 0 ? DNS_ERR_NODATA : result;
+    f->error = result != DNS_ERR_NONE       ? result
+               : count <= 0                 ? DNS_ERR_NODATA
+               : count >= DISCOVER_DNS_MOST ? DNS_ERR_TRUNCATED
+                                            : DNS_ERR_NONE;
     if (f->error == DNS_ERR_NONE) {
         f->ttl_us = (ttl > 0 ? ttl : 0) * US_PER_S;
         discover_dns_set(f, addresses, (size_t)count);
@@ -367,6 +402,8 @@ struct discover_dns_name *discover_dns_add(struct discover_dns *d, const struct 
     name->changed = spec->changed;
     name->arg = spec->arg;
     discover_dns_split(name, spec->authority);
+    list_init(&name->peers);
+    list_push_back(&discover_dns_all, &name->peers);
     wheel_timer_init(&name->again, discover_dns_on_again);
     for (int k = 0; k < DISCOVER_DNS_FAMILIES; k++)
         name->families[k].name = name;
@@ -386,6 +423,8 @@ void discover_dns_remove(struct discover_dns_name *name)
     if (name == NULL)
         return;
     name->removed = true;
+    list_del(&name->peers);
+    discover_dns_set_gauge(name->authority);
     loop_timer_cancel(name->dns->loop, &name->again);
     /* evdns answers a cancelled question later. */
     for (int k = 0; k < DISCOVER_DNS_FAMILIES; k++)
@@ -399,6 +438,11 @@ const struct discover_endpoint *discover_dns_endpoints(const struct discover_dns
 {
     *n = name->n;
     return name->endpoints;
+}
+
+const char *discover_dns_problem(const struct discover_dns_name *name)
+{
+    return name->problem;
 }
 
 bool discover_dns_settled(const struct discover_dns_name *name)

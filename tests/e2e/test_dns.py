@@ -114,6 +114,25 @@ def test_truncated_answer_is_explained(world):
     world.dns.truncate = True
     r = world.run(8000)
     assert "512 bytes" in r.stderr.wait_for_line("cannot resolve")
+    r.wait_metric("kthena_router_dns_up", 0, authority="%s:8000" % NAME)
+    assert "512 bytes" in r.dump("modelservers")["modelservers"][0]["problem"]
+    world.dns.truncate = False
+    world.wait_pods("127.0.0.1")
+    r.wait_metric("kthena_router_dns_up", 1, authority="%s:8000" % NAME)
+    assert "problem" not in r.dump("modelservers")["modelservers"][0]
+
+
+def test_as_many_as_fit(world):
+    """28 addresses fit in a message; with more, what was known before stays, whether the server says that it cut them off or sends all."""
+    world.dns.ttl = 0
+    many = ["127.0.1.%d" % i for i in range(1, 41)]
+    world.set(many[:28])
+    r = world.run(8000)
+    assert world.pods() == sorted(many[:28])
+    world.set(many)
+    assert "512 bytes" in r.stderr.wait_for_line("cannot resolve a pod's name; the last good answer stays in use")
+    r.wait_metric("kthena_router_dns_up", 0, authority="%s:8000" % NAME)
+    assert world.pods() == sorted(many[:28])
 
 
 def test_silent_server(world):
