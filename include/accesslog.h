@@ -5,8 +5,8 @@
 
 #include "log.h"
 
-#define ACCESSLOG_VALUE_MAX 1024        /* bytes of one value; a longer one is cut and ends in "..." */
-#define ACCESSLOG_LINE_MAX  (96 * 1024) /* no line is longer, however much of it has to be escaped */
+#define ACCESSLOG_VALUE_MAX LOG_PLAIN_MAX /* bytes of one value; a longer one is cut and ends in "..." */
+#define ACCESSLOG_LINE_MAX  (96 * 1024)   /* no line is longer, however much of it has to be escaped */
 
 /* What the lines of all requests of a route say of it, ready to be put in. */
 struct accesslog_route {

@@ -22,13 +22,23 @@ void buf_free(struct buf *b);
 /* What buf_reserve does when there is no room behind the last byte. */
 MUST_CHECK char *buf_make_room(struct buf *b, size_t n_bytes);
 
+/* Behind the last byte. */
+static inline char *buf_end(const struct buf *b)
+{
+    return b->data + b->start + b->len;
+}
+
+/* For n more bytes behind the last one, where it is. */
+static inline bool buf_has_room(const struct buf *b, size_t n_bytes)
+{
+    /* Of nothing as well there has to be a place that is not NULL. */
+    return n_bytes <= b->max_bytes - b->len && n_bytes < b->cap - b->start - b->len;
+}
+
 /* A place for n more bytes at the end (then buf_commit what was written), or NULL above the maximum. */
 MUST_CHECK static inline char *buf_reserve(struct buf *b, size_t n_bytes)
 {
-    /* Of nothing as well there has to be a place that is not NULL. */
-    if (n_bytes <= b->max_bytes - b->len && n_bytes < b->cap - b->start - b->len)
-        return b->data + b->start + b->len;
-    return buf_make_room(b, n_bytes);
+    return buf_has_room(b, n_bytes) ? buf_end(b) : buf_make_room(b, n_bytes);
 }
 
 static inline void buf_commit(struct buf *b, size_t n_bytes)

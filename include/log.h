@@ -9,6 +9,7 @@
 
 #define LOG_BUFFER_BYTES (1024 * 1024)
 #define LOG_LINE_BYTES   (16 * 1024)
+#define LOG_PLAIN_MAX    1024
 
 /* ---- sinks: where lines go ---- */
 
@@ -78,6 +79,8 @@ struct log_known log_know(const char *value);
             log_begin(&log_line_, (level), (message));                                                       \
             __VA_ARGS__;                                                                                     \
             log_end(&log_line_);                                                                             \
+            if ((level) == LOG_ERROR)                                                                        \
+                log_sink_flush(log_sink());                                                                  \
         }                                                                                                    \
     } while (0)
 /* A line without fields, printf style. */
@@ -98,10 +101,9 @@ void log_plain(enum log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* A line on its way into the sink. */
 struct log_line {
-    enum log_level level;
     bool cut; /* something did not fit; nothing more is written */
     char *start, *at;
-    char *quick_end; /* what needs no escape may go up to here without a call; nothing in JSON, or when cut */
+    char *quick_end; /* up to here, what needs no escape goes in without a call; == start: nothing does */
 };
 
 void log_begin(struct log_line *l, enum log_level level, struct slice message);
@@ -141,7 +143,7 @@ static inline void log_int(struct log_line *l, struct slice key, int64_t n)
 
 static inline void log_bool(struct log_line *l, struct slice key, bool b)
 {
-    if (log_is_quick(l, key.n + sizeof("false")))
+    if (log_is_quick(l, key.n + TEXT_BOOL_BYTES))
         l->at = text_add_bool(text_add(l->at, key), b);
     else
         log_add_bool(l, key, b);
@@ -164,7 +166,8 @@ MUST_CHECK struct text log_put_text(struct text t, struct slice value);
 /* The same for a value that needs neither quotes nor an escape. When it may need some, or does not fit, the
  * text comes back as it was. */
 MUST_CHECK struct text log_put_plain(struct text t, struct slice value);
-/* The value needs neither quotes nor an escape in any kind of line; it is not empty. False may be wrong. */
+/* The value needs neither quotes nor an escape in any kind of line, is not empty and not longer than
+ * LOG_PLAIN_MAX. False may be wrong. */
 bool log_is_plain(struct slice value);
 /* "value" with JSON escapes and quotes; invalid UTF-8 becomes U+FFFD. Room as above. */
 MUST_CHECK struct text log_put_json(struct text t, struct slice value);

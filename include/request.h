@@ -122,10 +122,10 @@ static inline struct slice request_session(const struct request *r)
 {
     return (struct slice){r->session != NULL ? r->session : r->text + r->id_n + r->method_n, r->session_n};
 }
-/* One of these for a log line. */
+/* One of these for a log line; not empty. */
 static inline struct log_known request_known(const struct request *r, struct slice part)
 {
-    return (struct log_known){part, r->plain && part.n > 0};
+    return (struct log_known){part, r->plain};
 }
 static inline struct request *request_of(const struct boostq_item *item)
 {

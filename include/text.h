@@ -35,11 +35,10 @@ static inline void text_copy(char *to, const char *from, size_t n_bytes)
 {
     if (__builtin_constant_p(n_bytes) || n_bytes > 64) {
         memcpy(to, from, n_bytes);
-    } else if (n_bytes > 32) {
-        TEXT_COPY_ENDS(text_16, to, from, 32);
-        TEXT_COPY_ENDS(text_16, to + n_bytes - 32, from + n_bytes - 32, 32);
     } else if (n_bytes >= 16) {
         TEXT_COPY_ENDS(text_16, to, from, n_bytes);
+        if (n_bytes > 32)
+            TEXT_COPY_ENDS(text_16, to + 16, from + 16, n_bytes - 32);
     } else if (n_bytes >= 8) {
         TEXT_COPY_ENDS(uint64_t, to, from, n_bytes);
     } else if (n_bytes >= 4) {
@@ -58,18 +57,25 @@ MUST_CHECK static inline char *text_add(char *to, struct slice piece)
     return to + piece.n;
 }
 
-/* One digit is what most numbers of a line have. */
+/* One or two digits are what most numbers of a line have. */
 MUST_CHECK static inline char *text_add_int(char *to, int64_t n)
 {
-    if (n < 0 || n > 9)
+    if (n < 0 || n > 99)
         return to + number_format_int(n, to);
+    if (n > 9) {
+        number_put_pair(to, (unsigned)n);
+        return to + 2;
+    }
     *to = (char)('0' + n);
     return to + 1;
 }
 
+#define TEXT_BOOL_BYTES 8 /* room for one: as many are written, whatever it is */
+
 MUST_CHECK static inline char *text_add_bool(char *to, bool b)
 {
-    return text_add(to, b ? SLICE("true") : SLICE("false"));
+    memcpy(to, b ? "true    " : "false   ", TEXT_BOOL_BYTES);
+    return to + (b ? 4 : 5);
 }
 
 /* ---- where it may not ---- */

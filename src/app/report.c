@@ -50,22 +50,27 @@ static double report_seconds(int64_t us)
 
 static const char *report_path_label(struct slice path)
 {
-    static const char *const known[] = {"/v1/chat/completions",
-                                        "/v1/completions",
-                                        "/v1/embeddings",
-                                        "/v1/responses",
-                                        "/v1/messages",
-                                        "/v1/models",
-                                        "/v1/rerank",
-                                        "/v1/score",
-                                        "/v1/images/generations",
-                                        "/v1/audio/transcriptions",
-                                        "/v1/audio/translations",
-                                        "/v1/audio/speech"};
+#define PATH(path)                                                                                           \
+    {                                                                                                        \
+        path, sizeof(path) - 1                                                                               \
+    }
+    static const struct slice known[] = {PATH("/v1/chat/completions"),
+                                         PATH("/v1/completions"),
+                                         PATH("/v1/embeddings"),
+                                         PATH("/v1/responses"),
+                                         PATH("/v1/messages"),
+                                         PATH("/v1/models"),
+                                         PATH("/v1/rerank"),
+                                         PATH("/v1/score"),
+                                         PATH("/v1/images/generations"),
+                                         PATH("/v1/audio/transcriptions"),
+                                         PATH("/v1/audio/translations"),
+                                         PATH("/v1/audio/speech")};
+#undef PATH
 
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
-        if (slice_eq(path, slice_of(known[i])))
-            return known[i];
+        if (slice_eq(path, known[i]))
+            return known[i].p;
     return "other";
 }
 
@@ -110,41 +115,43 @@ static struct topology_series report_series(const struct request *r, const char 
     };
 }
 
-static struct topology_series report_find_series(const struct request *r)
+/* Valid until the next call. */
+static const struct topology_series *report_find_series(const struct request *r)
 {
+    static struct topology_series unkept;
     const char *path = report_path_label(request_path(r));
     struct topology_route *route = r->route;
-    struct topology_series found;
 
     for (size_t i = 0; route != NULL && i < route->n_series; i++) {
         const struct topology_series *s = &route->series[i];
 
         if (s->path == path && s->status == r->status && s->outcome == r->outcome &&
             (s->tokens[0] != NULL || r->tokens == NULL))
-            return *s;
+            return s;
     }
-    found = report_series(r, path);
-    if (route != NULL && route->n_series < TOPOLOGY_MAX_SERIES)
-        route->series[route->n_series++] = found;
-    return found;
+    unkept = report_series(r, path);
+    if (route == NULL || route->n_series == TOPOLOGY_MAX_SERIES)
+        return &unkept;
+    route->series[route->n_series] = unkept;
+    return &route->series[route->n_series++];
 }
 
 static void report_count(const struct request *r)
 {
-    const struct topology_series s = report_find_series(r);
+    const struct topology_series *s = report_find_series(r);
 
-    metrics_add(s.requests, 1);
+    metrics_add(s->requests, 1);
     if (r->sticky != NULL)
         metrics_inc(METRIC_SESSION_STICKY, r->route->model_name, r->sticky);
-    metrics_observe(s.duration, report_seconds(r->end_us - r->received_us));
+    metrics_observe(s->duration, report_seconds(r->end_us - r->received_us));
     if (r->tokens != NULL) {
-        metrics_add(s.tokens[0], (double)r->tokens->input);
-        metrics_add(s.tokens[1], (double)r->tokens->output);
+        metrics_add(s->tokens[0], (double)r->tokens->input);
+        metrics_add(s->tokens[1], (double)r->tokens->output);
     }
     if (r->first_byte_us == 0 || r->route == NULL)
         return;
-    metrics_observe(s.prefill, report_seconds(r->first_byte_us - r->sent_us));
-    metrics_observe(s.decode, report_seconds(r->end_us - r->first_byte_us));
+    metrics_observe(s->prefill, report_seconds(r->first_byte_us - r->sent_us));
+    metrics_observe(s->decode, report_seconds(r->end_us - r->first_byte_us));
     metrics_observe(r->route->ttft[r->boosted], report_seconds(r->first_byte_us - r->received_us));
 }
 
@@ -176,55 +183,48 @@ static int64_t report_span_us(int64_t from_us, int64_t to_us)
     return from_us != 0 && to_us > from_us ? to_us - from_us : 0;
 }
 
+static int64_t report_queue_us(const struct request *r)
+{
+    return r->queued_us == 0 ? -1
+                             : report_span_us(r->queued_us, r->admitted_us != 0 ? r->admitted_us : r->end_us);
+}
+
+/* Sets every field, one by one: an initializer would be made elsewhere and copied. */
 static void report_fill_entry(const struct request *r, struct accesslog_entry *e)
 {
     const char *const origin = report_origin(r);
 
-    *e = (struct accesslog_entry){
-        .wall_us = loop_wall_us(r->server->loop, r->received_us),
-        .route = r->route != NULL ? &r->route->log_names : NULL,
-        .plain = r->plain,
-        .method = request_method(r),
-        .path = request_path(r),
-        .minor = r->minor,
-        .status = r->status,
-        .selected_pod = report_pod(r),
-        .request_id = request_id(r),
-        .upstream_status = r->upstream_status,
-        .upstream_attempts = r->attempts,
-        .total_us = r->end_us - r->received_us,
-        .request_us = report_span_us(r->received_us, r->body_us),
-        .upstream_us = report_span_us(r->admitted_us, r->head_us != 0 ? r->head_us : r->end_us),
-        .response_us = report_span_us(r->head_us, r->end_us),
-        .queue_us = -1,
-        .ttft_us = r->first_byte_us == 0 ? -1 : r->first_byte_us - r->received_us,
-        .session = request_session(r),
-        .sticky = r->sticky,
-        .user = r->user,
-        .boosted = r->boosted,
-        .overtaken = r->overtaken,
-    };
-    if (r->route == NULL)
-        e->model_name = slice_of(r->model_name);
-    if (r->tokens != NULL) {
-        e->input_tokens = r->tokens->input;
-        e->output_tokens = r->tokens->output;
-    }
-    if (r->queued_us != 0) {
-        e->queue_us = report_span_us(r->queued_us, r->admitted_us != 0 ? r->admitted_us : r->end_us);
-        e->has_queue = r->server->config->enable_session_boost;
-    }
-    if (r->status == 0)
-        e->status = outcome_info(r->outcome)->status;
-    if (origin != NULL) {
-        e->error_type = outcome_info(r->outcome)->name;
-        e->error_message = slice_of(request_message(r));
-        e->error_origin = origin;
-    }
-    if (r->closed_by != NULL) {
-        e->closed_by = r->closed_by;
-        e->closed_phase = request_state_name(r->closed_in);
-    }
+    e->wall_us = loop_wall_us(r->server->loop, r->received_us);
+    e->route = r->route != NULL ? &r->route->log_names : NULL;
+    e->model_name = slice_of(r->model_name);
+    e->plain = r->plain;
+    e->method = request_method(r);
+    e->path = request_path(r);
+    e->minor = r->minor;
+    e->status = r->status != 0 ? r->status : outcome_info(r->outcome)->status;
+    e->error_type = origin != NULL ? outcome_info(r->outcome)->name : NULL;
+    e->error_message = slice_of(origin != NULL ? request_message(r) : NULL);
+    e->selected_pod = report_pod(r);
+    e->request_id = request_id(r);
+    e->upstream_status = r->upstream_status;
+    e->upstream_attempts = r->attempts;
+    e->error_origin = origin;
+    e->input_tokens = r->tokens != NULL ? r->tokens->input : 0;
+    e->output_tokens = r->tokens != NULL ? r->tokens->output : 0;
+    e->total_us = r->end_us - r->received_us;
+    e->request_us = report_span_us(r->received_us, r->body_us);
+    e->upstream_us = report_span_us(r->admitted_us, r->head_us != 0 ? r->head_us : r->end_us);
+    e->response_us = report_span_us(r->head_us, r->end_us);
+    e->queue_us = report_queue_us(r);
+    e->ttft_us = r->first_byte_us == 0 ? -1 : r->first_byte_us - r->received_us;
+    e->session = request_session(r);
+    e->user = r->user;
+    e->sticky = r->sticky;
+    e->has_queue = r->queued_us != 0 && r->server->config->enable_session_boost;
+    e->boosted = r->boosted;
+    e->overtaken = r->overtaken;
+    e->closed_by = r->closed_by;
+    e->closed_phase = r->closed_by != NULL ? request_state_name(r->closed_in) : NULL;
 }
 
 static bool report_put_line(struct log_sink *sink, int64_t format, const struct accesslog_entry *e)
@@ -236,21 +236,21 @@ static bool report_put_line(struct log_sink *sink, int64_t format, const struct 
 static void report_access_log(struct request *r)
 {
     struct log_sink *sink = &r->server->access;
+    const int64_t format = r->server->config->access_log_format;
     struct accesslog_entry e;
 
-    /* No request line, no access log line. */
-    if (!r->server->config->access_log_enabled || r->target_n == 0)
-        return;
     report_fill_entry(r, &e);
-    if (report_put_line(sink, r->server->config->access_log_format, &e))
+    if (report_put_line(sink, format, &e))
         return;
     log_sink_flush(sink);
-    if (!report_put_line(sink, r->server->config->access_log_format, &e))
+    if (!report_put_line(sink, format, &e))
         sink->dropped++;
 }
 
 void report_finished(struct request *r)
 {
-    report_access_log(r);
+    /* No request line, no access log line. */
+    if (r->server->config->access_log_enabled && r->target_n > 0)
+        report_access_log(r);
     report_count(r);
 }

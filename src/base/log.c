@@ -426,6 +426,8 @@ bool log_is_plain(struct slice value)
     size_t last = value.n - 16;
     bytes16 plain;
 
+    if (value.n > LOG_PLAIN_MAX)
+        return false;
     if (value.n < 16)
         return value.n > 0 && is_all(is_plain_in_text(copy_short(few, value)));
     plain = is_plain_in_text(load16(value.p + last));
@@ -479,7 +481,8 @@ static struct {
     struct log_sink sink;
     enum log_format format;
     bool open;
-    int64_t now_us; /* 0 = ask the clock */
+    int64_t now_us;  /* 0 = ask the clock */
+    bool time_ready; /* the text of now_us is made, the sink is open, and lines are text */
     struct clock_text time;
     char spare[LOG_LINE_BYTES]; /* takes the line that the sink has no room for at once */
 } the_log;
@@ -502,12 +505,14 @@ void log_init(enum log_level level, enum log_format format)
 {
     log_lowest = level;
     the_log.format = format;
+    the_log.time_ready = false;
     (void)log_sink();
 }
 
 void log_set_time(int64_t wall_us)
 {
     the_log.now_us = wall_us;
+    the_log.time_ready = false;
 }
 
 /* The point and at most three digits; nothing for 0. */
@@ -541,34 +546,41 @@ static struct text put_ms(struct text t, int64_t us)
 
 /* ---- the pieces of a line ---- */
 
-/* The time, the level and what stands before the message: there is room for those. */
-static char *put_head(char *to, enum log_level level)
+/* For both of these heads there is room. */
+static char *put_json_head(char *to, enum log_level level, int64_t now_us)
 {
-    /* Eight bytes each: what is behind the name is overwritten. */
-    static const struct slice levels[] = {
-        {" DEBUG  ", 7}, {" INFO   ", 6}, {" WARN   ", 6}, {" ERROR  ", 7}, {" INFO   ", 6}};
     static const struct slice names[] = {{"debug", 5}, {"info", 4}, {"warn", 4}, {"error", 5}, {"info", 4}};
-    int64_t now_us = the_log.now_us != 0 ? the_log.now_us : clock_wall_us();
 
-    if (the_log.format == LOG_TEXT) {
-        to = clock_put(&the_log.time, now_us, to);
-        memcpy(to, levels[level].p, 8);
-        return to + levels[level].n;
-    }
     to = clock_put(&the_log.time, now_us, text_add(to, SLICE("{\"time\":\"")));
     to = text_add(text_add(to, SLICE("\",\"level\":\"")), names[level]);
     return text_add(to, SLICE("\",\"msg\":"));
 }
 
-static inline void line_start(struct log_line *l, enum log_level level)
+/* Eight bytes are written; those behind the level are overwritten later. */
+static inline char *put_level(char *to, enum log_level level)
+{
+    static const struct {
+        char text[8];
+        size_t n;
+    } names[] = {{" DEBUG  ", 7}, {" INFO   ", 6}, {" WARN   ", 6}, {" ERROR  ", 7}, {" INFO   ", 6}};
+
+    memcpy(to, names[level].text, sizeof(names[level].text));
+    return to + names[level].n;
+}
+
+/* The time, the level and what stands before the message. */
+static void line_start(struct log_line *l, enum log_level level)
 {
     char *at = buf_reserve(&log_sink()->pending, LOG_LINE_BYTES);
+    int64_t now_us = the_log.now_us != 0 ? the_log.now_us : clock_wall_us();
 
-    l->level = level;
     l->cut = false;
-    l->start = at != NULL ? at : the_log.spare;
-    l->at = put_head(l->start, level);
-    l->quick_end = the_log.format == LOG_TEXT ? l->start + LOG_LINE_BYTES - LOG_TAIL_BYTES : l->start;
+    l->start = l->quick_end = at != NULL ? at : the_log.spare;
+    if (the_log.format == LOG_TEXT)
+        l->at = put_level(clock_put(&the_log.time, now_us, l->start), level);
+    else
+        l->at = put_json_head(l->start, level, now_us);
+    the_log.time_ready = the_log.now_us != 0 && the_log.format == LOG_TEXT;
 }
 
 static struct text line_rest(const struct log_line *l)
@@ -616,10 +628,34 @@ static struct text line_put_key(const struct log_line *l, struct slice key)
     return text_put(t, SLICE("\":"));
 }
 
-/* The sink takes it. It was written into the sink's own buffer, unless there was no room for the longest. */
-static void line_end(struct log_line *l)
+/* ---- lines ---- */
+
+static NOINLINE void begin_slowly(struct log_line *l, enum log_level level, struct slice message)
 {
-    struct buf *pending = &the_log.sink.pending;
+    line_start(l, level);
+    line_put_message(l, message);
+}
+
+/* What nearly all lines of a busy turn begin with is put in without a call. */
+void log_begin(struct log_line *l, enum log_level level, struct slice message)
+{
+    const struct buf *pending = &the_log.sink.pending;
+    char *to;
+
+    if (!the_log.time_ready || message.n > 64 || !buf_has_room(pending, LOG_LINE_BYTES)) {
+        begin_slowly(l, level, message);
+        return;
+    }
+    to = buf_end(pending);
+    l->cut = false;
+    l->start = to;
+    l->quick_end = to + LOG_LINE_BYTES - LOG_TAIL_BYTES;
+    memcpy(to, the_log.time.text, sizeof(the_log.time.text));
+    l->at = text_add(put_level(to + the_log.time.n, level), message);
+}
+
+static NOINLINE void end_slowly(struct log_line *l)
+{
     struct slice line;
 
     if (the_log.format == LOG_TEXT)
@@ -630,25 +666,17 @@ static void line_end(struct log_line *l)
     if (l->start == the_log.spare)
         log_sink_write(&the_log.sink, line);
     else
-        buf_commit(pending, line.n);
-}
-
-/* ---- lines ---- */
-
-void log_begin(struct log_line *l, enum log_level level, struct slice message)
-{
-    line_start(l, level);
-    if (log_is_quick(l, message.n))
-        l->at = text_add(l->at, message);
-    else
-        line_put_message(l, message);
+        buf_commit(&the_log.sink.pending, line.n);
 }
 
 void log_end(struct log_line *l)
 {
-    line_end(l);
-    if (l->level == LOG_ERROR)
-        log_sink_flush(&the_log.sink);
+    if (l->quick_end == l->start) {
+        end_slowly(l);
+        return;
+    }
+    *l->at = '\n';
+    buf_commit(&the_log.sink.pending, (size_t)(l->at + 1 - l->start));
 }
 
 void log_add_str(struct log_line *l, struct slice key, struct slice value)
@@ -686,5 +714,7 @@ void log_plain(enum log_level level, const char *fmt, ...)
     va_end(args);
     line_start(&l, level);
     line_put_message(&l, slice_of(text));
-    log_end(&l);
+    end_slowly(&l);
+    if (level == LOG_ERROR)
+        log_sink_flush(log_sink());
 }

@@ -21,7 +21,7 @@ static char *begin_line(struct buf *out)
     return to != NULL ? to : spare;
 }
 
-static bool end_line(struct buf *out, const char *line, const char *end)
+static inline bool end_line(struct buf *out, const char *line, const char *end)
 {
     const size_t n = (size_t)(end - line);
 
@@ -70,11 +70,11 @@ static struct text put_hex_escaped(struct text t, struct slice s)
     return t;
 }
 
-static char *put_part(char *to, struct slice value, bool plain)
+static inline char *put_part(char *to, struct slice value, bool plain)
 {
     if (value.n == 0)
         return text_add(to, SLICE("-"));
-    if (plain && value.n <= ACCESSLOG_VALUE_MAX)
+    if (plain)
         return text_add(to, value);
     return put_escaped(to, put_hex_escaped, value);
 }
@@ -88,7 +88,8 @@ static char *put_time(char *to, int64_t wall_us)
 
 static char *put_whole_ms(char *to, int64_t us)
 {
-    return text_add_int(to, us > 0 ? us / US_PER_MS : 0);
+    /* Division is cheaper without a sign. */
+    return text_add_int(to, us > 0 ? (int64_t)((uint64_t)us / US_PER_MS) : 0);
 }
 
 /* ---- fields, as both formats have them ---- */
@@ -113,7 +114,7 @@ static ALWAYS_INLINE char *put_quote(char *to, enum format f)
 
 static ALWAYS_INLINE char *put_value(char *to, enum format f, struct slice value, bool plain)
 {
-    if (plain && value.n <= ACCESSLOG_VALUE_MAX)
+    if (plain)
         return put_quote(text_add(put_quote(to, f), value), f);
     return put_escaped(to, f == JSON ? log_put_json : log_put_text, value);
 }
@@ -140,6 +141,18 @@ static ALWAYS_INLINE char *put_ms(char *to, enum format f, struct key key, int64
     return put_whole_ms(put_key(to, f, key), us);
 }
 
+/* What most requests have goes in as one piece. */
+static ALWAYS_INLINE char *put_upstream(char *to, enum format f, const struct accesslog_entry *e)
+{
+    const struct key most = {SLICE(" upstream_status_code=200 upstream_attempts=1"),
+                             SLICE(",\"upstream_status_code\":200,\"upstream_attempts\":1")};
+
+    if (e->upstream_status == 200 && e->upstream_attempts == 1)
+        return put_key(to, f, most);
+    to = put_count(to, f, KEY("upstream_status_code"), e->upstream_status);
+    return put_count(to, f, KEY("upstream_attempts"), e->upstream_attempts);
+}
+
 static ALWAYS_INLINE char *put_names(char *to, enum format f, const struct accesslog_entry *e)
 {
     const struct accesslog_route_fields *r = e->route == NULL ? NULL
@@ -154,8 +167,7 @@ static ALWAYS_INLINE char *put_names(char *to, enum format f, const struct acces
     to = put_str(to, f, KEY("request_id"), e->request_id, e->plain);
     if (r != NULL)
         to = text_add(to, r->backend);
-    to = put_count(to, f, KEY("upstream_status_code"), e->upstream_status);
-    to = put_count(to, f, KEY("upstream_attempts"), e->upstream_attempts);
+    to = put_upstream(to, f, e);
     return put_word(to, f, KEY("error_origin"), e->error_origin);
 }
 
