@@ -90,7 +90,7 @@ bool pod_numbers_stale(const struct pod *p, const struct pod_rules *rules, int64
 static void average_take(struct pod_average *a, double sum_s, double n, double sum_before_s, double n_before,
                          int64_t now_us)
 {
-    const bool begins = !(n >= n_before) || isnan(sum_before_s);
+    const bool begins = !(n >= n_before) || !(sum_s >= sum_before_s);
     const double new_n = begins ? n : n - n_before, new_s = begins ? sum_s : sum_s - sum_before_s;
 
     if (!(new_n > 0) || !(new_s >= 0))

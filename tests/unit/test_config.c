@@ -302,6 +302,31 @@ static void test_fairness_ranges(void **state)
     fixture_free(&f);
 }
 
+/* With the name of the option first; bad ones leave the default. */
+static void expect_duration(const char *text, enum config_option o, const char *value, bool accepted)
+{
+    char *env = mem_strdup(text);
+    struct fixture f = fixture_load(NULL, NULL, LIST(env, POD));
+
+    fixture_expect_value(f.c, o, value, accepted ? CONFIG_ENV : CONFIG_DEFAULT);
+    fixture_free(&f);
+    mem_free(env);
+}
+
+/* As the Go router's tests have them; that an empty one is none is its rule for nearly all variables. */
+static void test_durations_of_the_go_router(void **state)
+{
+    (void)state;
+    expect_duration("METRICS_SCRAPE_INTERVAL=", CONFIG_OPT_metrics_scrape_interval_us, "1s", false);
+    expect_duration("METRICS_SCRAPE_INTERVAL=garbage", CONFIG_OPT_metrics_scrape_interval_us, "1s", false);
+    expect_duration("METRICS_SCRAPE_INTERVAL=0s", CONFIG_OPT_metrics_scrape_interval_us, "1s", false);
+    expect_duration("METRICS_SCRAPE_INTERVAL=-1s", CONFIG_OPT_metrics_scrape_interval_us, "1s", false);
+    expect_duration("METRICS_SCRAPE_INTERVAL=200ms", CONFIG_OPT_metrics_scrape_interval_us, "200ms", true);
+    expect_duration("METRICS_SCRAPE_INTERVAL=5s", CONFIG_OPT_metrics_scrape_interval_us, "5s", true);
+    expect_duration("FAIRNESS_WINDOW_SIZE=10m", CONFIG_OPT_fairness_window_size_us, "10m", true);
+    expect_duration("FAIRNESS_WINDOW_SIZE=2h", CONFIG_OPT_fairness_window_size_us, "5m", false);
+}
+
 static void expect_origins(const char *text, size_t n)
 {
     char env[200];
@@ -519,6 +544,7 @@ int main(void)
         cmocka_unit_test(test_origins),
         cmocka_unit_test(test_fractions),
         cmocka_unit_test(test_fairness_ranges),
+        cmocka_unit_test(test_durations_of_the_go_router),
         cmocka_unit_test(test_strategies),
         cmocka_unit_test(test_header_list),
         cmocka_unit_test(test_backends),

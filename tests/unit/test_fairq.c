@@ -1,5 +1,13 @@
-/* User fairness: the order, the window, the two limits; and the scenarios in which the Go router's queue and
- * token tracker are tested, by our rules. */
+/* User fairness: the order, the window, the two limits; and the scenarios in which the Go router's queue (Q)
+ * and token tracker (T) are tested, by our rules: Q1 Q2 test_empty          Q3 test_least_used_first       Q4
+ * test_inside_a_user_by_arrival Q8 Q18 test_qps           Q17 Q19 Q22 test_concurrent    Q20 Q23
+ * test_rank_follows_usage Q21 test_a_drifts_and_c_goes    Q24 test_request_weight   Q25
+ * test_later_push_is_admitted Q6 Q11 test_who_leaves_is_skipped   Q5 Q7 Q9 to Q16:
+ * tests/e2e/test_go_scenarios.py T1 T13 test_window_drops_whole_buckets   T2 T3 test_config.c   T4
+ * test_zero_and_large   T5 T6 T8 T16 test_weights T7 test_two_in_one_second   T10 test_users_are_apart   T12
+ * T15 test_updates_add_up   T14 test_usage.c T9 T11 T17 test_many_updates, and test_queue_random.c for what
+ * comes in any order: nothing runs at one time here
+ */
 #include "fairq.h"
 #include "mem.h"
 
@@ -317,7 +325,79 @@ static void test_changed_weights(void **state)
     end(&t);
 }
 
+static void test_who_leaves_is_skipped(void **state)
+{
+    struct fixture t;
+
+    (void)state;
+    start(&t, &usual);
+    use(&t, "b", 10, 0);
+    push(&t, 0, "a");
+    push(&t, 1, "b");
+    assert_ptr_equal(fairq_head(t.f), &t.items[0]);
+    fairq_leave(t.f, &t.items[0]);
+    assert_int_equal(pop(&t), 1);
+    assert_int_equal(pop(&t), 99);
+    end(&t);
+}
+
 /* ---- the window ---- */
+
+/* Tokens 1 to 4, a minute apart: when the first two are out of the window, 7 tokens of two requests are left.
+ */
+static void test_window_drops_whole_buckets(void **state)
+{
+    struct fixture t;
+
+    (void)state;
+    start(&t, &usual);
+    push(&t, 0, "a"); /* so that the user stays known */
+    for (int64_t n = 1; n <= 4; n++) {
+        use(&t, "a", n, 0);
+        t.now_us += MINUTE_US;
+    }
+    t.now_us += WINDOW_US - 2 * MINUTE_US;
+    fairq_advance(t.f, t.now_us);
+    assert_int_equal(view(&t, "a").input_tokens, 7);
+    assert_int_equal(view(&t, "a").requests, 2);
+    expect_priority(&t, "a", 7);
+    t.now_us += WINDOW_US;
+    fairq_advance(t.f, t.now_us);
+    assert_int_equal(view(&t, "a").input_tokens, 0);
+    assert_int_equal(view(&t, "a").requests, 0);
+    end(&t);
+}
+
+static void test_zero_and_large(void **state)
+{
+    struct fixture t;
+
+    (void)state;
+    start(&t, &usual);
+    use(&t, "none", 0, 0); /* it counts as if it had not been */
+    assert_int_equal(t.f->n_users, 0);
+    for (int i = 0; i < 100; i++)
+        use(&t, "huge", INT64_C(1000000000000000), INT64_C(1000000000000000));
+    expect_priority(&t, "huge", 3e17);
+    use(&t, "small", 1, 0);
+    push(&t, 0, "huge");
+    push(&t, 1, "small");
+    assert_int_equal(pop(&t), 1);
+    end(&t);
+}
+
+static void test_two_in_one_second(void **state)
+{
+    struct fixture t;
+
+    (void)state;
+    start(&t, &usual);
+    use(&t, "a", 50, 25);
+    t.now_us += 300 * US_PER_MS;
+    use(&t, "a", 30, 15);
+    expect_priority(&t, "a", 160);
+    end(&t);
+}
 
 static void test_weights(void **state)
 {
@@ -503,6 +583,24 @@ static void test_concurrent(void **state)
     end(&t);
 }
 
+static void test_later_push_is_admitted(void **state)
+{
+    struct fairq_rules rules = usual;
+    struct fixture t;
+
+    (void)state;
+    rules.max_concurrent = 1;
+    start(&t, &rules);
+    assert_int_equal(pop(&t), 99);
+    assert_int_equal(fairq_gate(t.f, t.now_us), FAIRQ_OPEN);
+    t.now_us += MINUTE_US;
+    push(&t, 0, "a");
+    assert_int_equal(fairq_gate(t.f, t.now_us), FAIRQ_OPEN);
+    assert_int_equal(pop_and_start(&t), 0);
+    assert_int_equal(fairq_gate(t.f, t.now_us), FAIRQ_MAX_CONCURRENT);
+    end(&t);
+}
+
 static void test_qps(void **state)
 {
     struct fairq_rules rules = usual;
@@ -579,6 +677,11 @@ int main(void)
         cmocka_unit_test(test_least_recently_used_is_forgotten),
         cmocka_unit_test(test_long_names),
         cmocka_unit_test(test_concurrent),
+        cmocka_unit_test(test_who_leaves_is_skipped),
+        cmocka_unit_test(test_window_drops_whole_buckets),
+        cmocka_unit_test(test_zero_and_large),
+        cmocka_unit_test(test_two_in_one_second),
+        cmocka_unit_test(test_later_push_is_admitted),
         cmocka_unit_test(test_qps),
         cmocka_unit_test(test_qps_is_even),
     };

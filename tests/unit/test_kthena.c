@@ -1,5 +1,8 @@
 /* Pods, servers and routes that come, change and go: by hand, and as random programs beside a naive model
- * that works everything out anew. */
+ * that works everything out anew. The scenarios of the Go router's tests of what comes in which order:
+ *   O1 O2 O4 test_pod_after_its_server_and_before   O3 O10 O11 test_pods_of_a_server
+ *   O5 O6 O7 O8 O9 test_pod_of_two_servers          all of them in any order: test_random_programs
+ */
 #include "kthena.h"
 
 #include <stdio.h>
@@ -112,6 +115,84 @@ static void test_pods_of_a_server(void **state)
     expect_dirty(k, "ns/s", "10.0.0.1:80/u1b");
     delete_object(k, KTHENA_PODS, "p1", "u1b");
     expect_dirty(k, "ns/s", "");
+    kthena_free(k);
+}
+
+/* Takes all that is dirty: "SERVER=N ..." in the order of the names, N the number of its pods. */
+static void expect_all_dirty(struct kthena *k, const char *text)
+{
+    size_t n_of[2] = {0}, n;
+    bool is[2] = {false};
+    struct kthena_server *s;
+    char got[64] = "";
+
+    while ((s = kthena_next_dirty(k)) != NULL) {
+        const size_t which = strcmp(kthena_server_name(s), "ns/s") == 0 ? 0 : 1;
+        struct kubeobj_endpoint *e = kthena_endpoints(s, &n);
+
+        kubeobj_free_endpoints(e, n);
+        is[which] = true;
+        n_of[which] = n;
+    }
+    for (size_t i = 0, at = 0; i < 2; i++) {
+        if (is[i])
+            at += (size_t)snprintf(got + at, sizeof(got) - at, "%s%c=%zu", at > 0 ? " " : "",
+                                   i == 0 ? 's' : 't', n_of[i]);
+    }
+    assert_string_equal(got, text);
+}
+
+static void test_pod_after_its_server_and_before(void **state)
+{
+    for (int server_first = 0; server_first < 2; server_first++) {
+        struct kthena *k = kthena_new();
+
+        (void)state;
+        if (server_first)
+            put_server(k, "s", "a", 80);
+        put_pod(k, "p", "u", "10.0.0.1", "a", true);
+        if (!server_first)
+            put_server(k, "s", "a", 80);
+        kthena_view_free(kthena_view(k));
+        expect_dirty(k, "ns/s", "10.0.0.1:80/u");
+        put_server(k, "s", "a", 80); /* again, as it is */
+        kthena_view_free(kthena_view(k));
+        expect_dirty(k, "ns/s", "10.0.0.1:80/u");
+        assert_null(kthena_next_dirty(k));
+        kthena_free(k);
+    }
+}
+
+static void test_pod_of_two_servers(void **state)
+{
+    struct kthena *k = kthena_new();
+
+    (void)state;
+    put_server(k, "s", "a", 80);
+    put_server(k, "t", "a", 80);
+    kthena_view_free(kthena_view(k));
+    expect_all_dirty(k, "s=0 t=0");
+    put_pod(k, "p", "u", "10.0.0.1", "a", true);
+    expect_all_dirty(k, "s=1 t=1");
+    put_server(k, "s", "a", 80);
+    put_server(k, "t", "b", 80); /* the pod stays with s alone */
+    kthena_view_free(kthena_view(k));
+    expect_all_dirty(k, "s=1 t=0");
+    put_pod(k, "p", "u", "10.0.0.1", "b", true); /* it moves */
+    expect_all_dirty(k, "s=0 t=1");
+    put_pod(k, "q", "v", "10.0.0.2", "a", true);
+    put_server(k, "t", "a", 80);
+    put_pod(k, "r", "w", "10.0.0.3", "a", true);
+    kthena_view_free(kthena_view(k));
+    expect_all_dirty(k, "s=2 t=2");
+    delete_object(k, KTHENA_PODS, "q", "v");
+    delete_object(k, KTHENA_PODS, "nobody", "x");
+    delete_object(k, KTHENA_SERVERS, "nothing", "x");
+    expect_all_dirty(k, "s=1 t=1");
+    delete_object(k, KTHENA_SERVERS, "s", "u-s");
+    kthena_view_free(kthena_view(k));
+    put_pod(k, "r", "w", "10.0.0.3", "a", false);
+    expect_all_dirty(k, "t=0");
     kthena_free(k);
 }
 
@@ -428,12 +509,17 @@ static void test_random_programs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pods_of_a_server),    cmocka_unit_test(test_server_that_changes),
-        cmocka_unit_test(test_server_that_is_gone), cmocka_unit_test(test_generation),
-        cmocka_unit_test(test_lists_replace),       cmocka_unit_test(test_order_of_routes),
-        cmocka_unit_test(test_what_is_said),        cmocka_unit_test(test_pod_without_an_address),
-        cmocka_unit_test(test_random_programs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pod_after_its_server_and_before),
+                                       cmocka_unit_test(test_pod_of_two_servers),
+                                       cmocka_unit_test(test_pods_of_a_server),
+                                       cmocka_unit_test(test_server_that_changes),
+                                       cmocka_unit_test(test_server_that_is_gone),
+                                       cmocka_unit_test(test_generation),
+                                       cmocka_unit_test(test_lists_replace),
+                                       cmocka_unit_test(test_order_of_routes),
+                                       cmocka_unit_test(test_what_is_said),
+                                       cmocka_unit_test(test_pod_without_an_address),
+                                       cmocka_unit_test(test_random_programs)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -180,6 +180,24 @@ static void scrape_ttft(double sum_s, double n, int64_t now_us)
     pod_take_numbers(p, &none, &(struct pod_totals){sum_s, n, NAN, NAN}, now_us);
 }
 
+/* The Go router's: (10,5) to (18,9) is 2, no change is nothing, (10,5) to (9,2) is 4.5, (100,10) to (15,15)
+ * is 1. */
+static void test_averages_as_the_go_router_has_them(void **state)
+{
+    static const struct {
+        double s, n, average_s;
+    } steps[] = {{10, 5, 2},  {18, 9, 2},        {18, 9, 2},  {10, 5, 2},
+                 {9, 2, 4.5}, {100, 10, 11.375}, {15, 15, 1}, {0, 0, 1}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+        const double got = (scrape_ttft(steps[i].s, steps[i].n, T0 + (int64_t)i * S),
+                            pod_average_s(&p->ttft, T0 + (int64_t)i * S));
+
+        assert_true(got >= steps[i].average_s && got <= steps[i].average_s);
+    }
+}
+
 static void test_averages_between_scrapes(void **state)
 {
     (void)state;
@@ -286,6 +304,7 @@ int main(void)
         TEST(test_missing_numbers_are_no_opinion),
         TEST(test_asleep),
         TEST(test_averages_between_scrapes),
+        TEST(test_averages_as_the_go_router_has_them),
         TEST(test_stale_numbers_are_no_opinion),
         TEST(test_set_aside_after_three_failures_with_growing_pauses),
         TEST(test_failures_together_count_as_one_pause),

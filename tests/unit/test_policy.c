@@ -18,6 +18,7 @@ static void expect_scores(enum policy_score s, struct policy_pod *pods, size_t n
         __VA_ARGS__                                                                                          \
     }
 
+/* The Go router's scenarios, with waiting requests for its guess of them. */
 static void test_least_request_score(void **state)
 {
     struct policy_pod a[3] = {{.in_flight = 0}, {.in_flight = 10}, {.in_flight = 5}};
