@@ -37,10 +37,68 @@ def test_head_limit(router, delta, status):
         assert c.wait_closed() == b""
 
 
-def test_too_many_fields(router):
+@pytest.mark.parametrize("n,status", [(127, 200), (128, 200), (129, 431)])
+def test_number_of_fields(router, n, status):
     c = router.client()
-    c.request("GET", "/v1/models", headers=[("X-%d" % i, "") for i in range(300)])
-    check_error(c.answer(), 431, "head_too_large")
+    c.request("GET", "/v1/models", headers=[("X-%d" % i, "") for i in range(n - 2)])  # with Host and X-Request-ID
+    r = c.answer()
+    assert r.status == status
+    if status == 431:
+        check_error(r, 431, "head_too_large")
+        assert c.wait_closed() == b""
+
+
+@pytest.mark.parametrize("n,status", [(31, 200), (32, 200), (33, 400)])
+def test_number_of_connection_options(router, n, status):
+    c = router.client()
+    c.request("GET", "/v1/models", headers=[("Connection", ",".join("x-%d" % i for i in range(n)))])
+    assert c.answer().status == status
+
+
+@pytest.mark.parametrize("n,status", [(8191, 200), (8192, 200), (8193, 400)])
+@pytest.mark.parametrize("where", ["extension", "trailer"])
+def test_bytes_beside_a_chunked_body(router, where, n, status):
+    body = b'{"model":"m"}'
+    extension, trailer = (b"e" * n, b"") if where == "extension" else (b"", b"t:" + b"x" * (n - 2) + b"\r\n")
+    c = router.client()
+    c.send(b"POST /v1/x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n%x;%s\r\n%s\r\n0\r\n%s\r\n"
+           % (len(body), extension, body, trailer))
+    r = c.answer()
+    assert r.status == status
+    if status == 400:
+        check_error(r, 400, "bad_http")
+        assert c.wait_closed() == b""
+
+
+@pytest.mark.parametrize("framing", ["sized", "chunked"])
+@pytest.mark.parametrize("n,status,code", [(1023, 404, "route_not_found"), (1024, 404, "route_not_found"),
+                                           (1025, 400, "model_missing")])
+def test_length_of_a_model_name(router, framing, n, status, code):
+    c = router.client()
+    body = json.dumps({"model": "x" * n}).encode()
+    c.request(**({"body": body} if framing == "sized" else {"chunks": [body[:9], body[9:]]}))
+    check_error(c.answer(), status, code)
+
+
+@pytest.mark.parametrize("n,status", [(1023, 200), (1024, 200), (1025, 400)])
+def test_depth_of_a_body(router, n, status):
+    c = router.client()
+    c.request(body=b'{"model":"m","deep":' + b"[" * (n - 1) + b"]" * (n - 1) + b"}")
+    r = c.answer()
+    assert r.status == status
+    if status == 400:
+        check_error(r, 400, "bad_json")
+
+
+@pytest.mark.parametrize("n,status,code", [(HEAD - 1, 431, "head_too_large"), (HEAD, 431, "head_too_large"),
+                                           (HEAD + 1, 414, "uri_too_long")])
+def test_request_line_at_the_head_limit(router, n, status, code):
+    """n bytes with CR LF. What has a whole first line is too large as a head, what has none as a target."""
+    frame = b"POST /v1/ HTTP/1.1\r\n"
+    c = router.client()
+    c.send(b"POST /v1/" + b"x" * (n - len(frame)) + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+    check_error(c.answer(), status, code)
+    assert c.wait_closed() == b""
 
 
 def test_target_longer_than_the_head_limit(router):
@@ -118,6 +176,29 @@ def test_queue_bytes(start):
     again.request(body=sized_body(10000))
     pod.next().reply()
     assert again.answer().status == 200
+
+
+@pytest.mark.parametrize("framing", ["sized", "chunked"])
+@pytest.mark.parametrize("delta,status", [(-1, 200), (0, 200), (1, 429)])
+def test_queue_bytes_at_the_edge(start, framing, delta, status):
+    pod = start.pod()
+    router = start.router({"m": [pod]}, session_boost_inflight_per_pod=1, queue_max_bytes=12000)
+    running = router.client()
+    running.request(body=sized_body(5000))
+    held = pod.next()
+    body = sized_body(7000 + delta)
+    c = router.client()
+    c.request(**({"body": body} if framing == "sized" else {"chunks": [body[:3000], body[3000:]]}))
+    if status == 200:
+        router.wait_queued(1)
+    else:
+        check_error(c.answer(), 429, "queue_bytes_full", "rate_limit_error", retry_after=True)
+    held.reply()
+    assert running.answer().status == 200
+    if status == 200:
+        pod.next().reply()
+        assert c.answer().status == 200
+    assert router.metric("kthena_router_queued_bytes") == 0
 
 
 def test_queue_full_counts_waiting_requests_only(start):
@@ -261,6 +342,44 @@ def test_reader_that_takes_hardly_anything_is_cut(start):
         time.sleep(0.05)  # the reader's pace
         assert time.monotonic() - begun < 3 * DEADLINE, "still served"
     assert router.access(c.id)["error"]["type"] == "client_stalled"
+    router.wait_idle()
+
+
+def forever(framing):
+    """A pod that sends as long as somebody takes it; `bytes` = one byte in each chunk."""
+    head, piece = {"sized": (b"Content-Length: 1000000000\r\n", b"x" * 65536),
+                   "chunked": (b"Transfer-Encoding: chunked\r\n", b"8000\r\n" + b"x" * 0x8000 + b"\r\n"),
+                   "bytes": (b"Transfer-Encoding: chunked\r\n", b"1\r\nx\r\n" * 10000),
+                   "until close": (b"Connection: close\r\n", b"x" * 65536)}[framing]
+
+    def script(q):
+        q.raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n%s\r\n" % head)
+        for _ in range(500):
+            q.raw(piece)
+        q.finish_raw(close=True)
+    return script
+
+
+@pytest.mark.parametrize("framing", ["sized", "chunked", "bytes", "until close"])
+def test_slow_readers_hold_less_than_a_mib_each(start, framing):
+    readers = 30
+    router = start.router({"m": [start.pod(script=forever(framing))]}, session_boost_inflight_per_pod=readers,
+                          env={"ASAN_OPTIONS": "quarantine_size_mb=1"})
+    router.get("/healthz")
+    before, grown = router.rss_bytes(), []
+    clients = [router.client(rcvbuf=4096) for _ in range(readers)]
+    for c in clients:
+        c.chat(stream=True)
+    for c in clients:
+        c.head()
+
+    def settled():
+        grown.append(router.rss_bytes() - before)
+        return max(grown) >= readers * 1024 * 1024 or (len(grown) > 130 and max(grown[-125:]) <= max(grown[:-125]))
+    wait_until(settled, "the memory to stand still, or to be too much", 6 * DEADLINE)
+    assert max(grown) < readers * 1024 * 1024, max(grown) // readers
+    for c in clients:
+        c.rst()
     router.wait_idle()
 
 

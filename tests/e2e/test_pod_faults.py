@@ -153,11 +153,34 @@ def test_garbage_is_a_502(start, raw):
     assert not_marked(router, pod, "s")
 
 
-def test_huge_head_from_the_pod_is_a_502(start):
+@pytest.mark.parametrize("delta,status", [(-1, 200), (0, 200), (1, 502)])
+@pytest.mark.parametrize("framing", [b"Content-Length: 2\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"])
+def test_limit_of_the_pods_head(start, framing, delta, status):
     pod, router = start_pair(start, max_header_bytes=8192)
+    start_line, body = b"HTTP/1.1 200 OK\r\nX: ", b"ok" if b"Length" in framing else b"2\r\nok\r\n0\r\n\r\n"
+    pad = b"x" * (8192 + delta - len(start_line) - len(framing) - 2)
     c = router.start_chat()
-    pod.next().finish_raw(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 20000 + b"\r\n\r\n", close=True)
-    check_error(c.answer(), 502, "pod_protocol_error", "server_error")
+    pod.next().finish_raw(start_line + pad + b"\r\n" + framing + body)
+    r = c.answer()
+    assert r.status == status
+    if status == 502:
+        check_error(r, 502, "pod_protocol_error", "server_error")
+    else:
+        assert r.body == b"ok"
+
+
+@pytest.mark.parametrize("n,status", [(7, 200), (8, 200), (9, 502)])
+def test_limit_of_interim_answers(start, n, status):
+    pod, router = start_pair(start)
+    c = router.start_chat()
+    q = pod.next()
+    for _ in range(n):
+        q.raw(b"HTTP/1.1 102 Processing\r\n\r\n")
+    q.reply()
+    r = c.answer()
+    assert r.status == status
+    if status == 502:
+        check_error(r, 502, "pod_protocol_error", "server_error")
 
 
 def test_bad_chunk_in_mid_answer(start):

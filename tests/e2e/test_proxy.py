@@ -163,6 +163,27 @@ def test_interim_answers_do_not_end_the_request(router, pod):
 
 # ---- fields ----
 
+def test_credentials_go_to_the_pod_of_the_request_and_nowhere_else(start):
+    """As they are, on each attempt; not with scrapes, not to the log, and a client without any gets none of another's."""
+    first, second, other = start.pod(listen=False), start.pod(script=ok), start.pod(script=ok)
+    asked = []
+    second.metrics_script = lambda conn: asked.append(bytes(conn.received)) or conn.drop(rst=False)
+    router = start.router({"m": [first, second], "other": [other]}, log_level="debug")
+    c = router.client()
+    for secret in ("Bearer sk-secret-1", "Basic c2VjcmV0LTI=", None):
+        for _ in range(2):
+            c.chat(headers=[("Authorization", secret), ("X-Api-Key", "secret-3")] if secret else [])
+            assert c.answer().status == 200
+            got = second.requests[-1]
+            assert got.header("Authorization") == secret and got.header("X-Api-Key") == ("secret-3" if secret else None)
+    c.chat(model="other")
+    assert c.answer().status == 200 and other.requests[-1].header("Authorization") is None
+    wait_until(lambda: len(asked) >= 3, "scrapes")
+    assert not any(b"uthorization" in head or b"secret" in head for head in asked)
+    router.wait_idle()
+    assert not [line for line in router.stdout.lines + router.stderr.lines if "secret" in line or "c2VjcmV0" in line]
+
+
 def test_hop_by_hop_fields_are_removed_on_the_way_to_the_pod(router, pod):
     got, _ = exchange(router, pod, body={"model": "m"}, headers=[
         ("Connection", "keep-alive, X-Secret, x-other"), ("X-Secret", "1"), ("x-OTHER", "2"), ("Keep-Alive", "timeout=5"),

@@ -351,6 +351,20 @@ def test_queue_timeout_at_the_limit_and_not_after_admission(start):
     assert st.router.stderr.wait_for_line(r"session boost.*time.*session=w")
 
 
+def test_stream_that_waits_in_vain_gets_a_status(start):
+    """Nothing is sent while it waits, so that the end can still be a 504 in JSON, with when to come again."""
+    pod = start.pod()
+    router = start.router({"m": [pod]}, session_boost_inflight_per_pod=1, session_boost_timeout="%dms" % (400 * SLOW))
+    running = router.start_chat()
+    held = pod.next()
+    c = router.queue_chat(1, stream=True)
+    assert c.silent_for(0.2 * SLOW)
+    r = c.answer()
+    check_error(r, 504, "queue_timeout", "server_error", retry_after=True)
+    held.reply()
+    assert running.answer().status == 200
+
+
 def test_no_wait_limit(start):
     st = Stage(start, session_boost_timeout="-1s")
     [held] = st.occupy()
