@@ -39,11 +39,11 @@ struct boostq_rules {
     struct fairq_rules fairness;
     bool sticky;      /* SESSION_STICKY=prefer and SESSION_STICKY_WAIT > 0: pod lanes are used */
     bool prefer_warm; /* SESSION_STICKY=prefer, whatever the wait: pick takes the warm pod when it has room */
-    int64_t
-        sticky_wait_us; /* longest wait in a pod's lane before a request is forced; see boostq_bound_wait */
-    int64_t timeout_us; /* wait limit; <= 0 = none */
-    bool fixed_wait;    /* sticky_wait_us holds whatever a warm prefix is worth */
-    bool pinned;        /* warm pods are the caller's to say (pinned_pod_id), not the tracker's */
+    /* Longest wait in a pod's lane before a request is forced; see boostq_bound_wait. */
+    int64_t sticky_wait_us;
+    int64_t timeout_us;     /* wait limit; <= 0 = none */
+    bool fixed_wait;        /* sticky_wait_us holds whatever a warm prefix is worth */
+    bool pinned;            /* warm pods are the caller's to say (pinned_pod_id), not the tracker's */
     unsigned max_overtakes; /* >= 1 */
     size_t max_sessions;    /* >= 1 */
 };

@@ -70,8 +70,8 @@ struct client {
     void *request; /* owner's, per request */
     enum client_state state;
     struct http1 http;
-    struct http1_head
-        *head;     /* while a head is read and during ops->head only: the owner takes what it needs */
+    /* While a head is read and during ops->head only: the owner takes what it needs. */
+    struct http1_head *head;
     struct buf in; /* bytes not yet used: an unfinished head, or pipelined requests */
     char *body;
     size_t body_n, body_cap;

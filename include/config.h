@@ -11,6 +11,9 @@
 
 enum config_origin { CONFIG_DEFAULT, CONFIG_INI, CONFIG_ENV, CONFIG_FLAG };
 
+/* The words of SESSION_STICKY, in their order. */
+enum config_sticky { CONFIG_STICKY_OFF, CONFIG_STICKY_PREFER };
+
 enum config_option {
 #define OPTION(field, type, ctype, env, def, min, max, choices, restart, help) CONFIG_OPT_##field,
 #include "config.def"

@@ -29,9 +29,8 @@ void config_routes_add_sources(struct route_spec *s, struct slice list, struct c
                                struct config_report *report);
 /* The rule of a route's own targets, which stands behind the named ones; made when there is none. */
 struct route_rule_spec *config_routes_own_rule(struct route_spec *s);
-/* Adds a server and a route for each MODEL=host:port,... of the text. The first '=' ends the model name, so
- * it may hold
- * '/', ':' and '.', but neither '=' nor ';'. */
+/* Adds a server and a route for each MODEL=host:port,... of the text. The first '=' ends the model name:
+ * slashes, colons and dots may stand in it, '=' and ';' not. */
 void config_routes_add_backends(struct config *c, struct slice text, struct config_report *report);
 /* True: well-formed. False: *error lists what is not, freed by the caller. */
 MUST_CHECK bool config_routes_check_backends(struct slice text, char **error);

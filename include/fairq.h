@@ -23,8 +23,8 @@
 struct fairq_rules {
     int64_t window_us;
     double input_weight, output_weight, token_weight, request_weight; /* finite, >= 0 */
-    size_t
-        max_users; /* with tokens in the window and nothing waiting or running: the one idle longest goes */
+    /* With tokens in the window and nothing waiting or running; the one idle longest goes. */
+    size_t max_users;
     unsigned max_concurrent; /* requests running at one time; 0: max_qps holds instead */
     unsigned max_qps;        /* >= 1, admissions in a second, evenly */
 };

@@ -43,11 +43,11 @@ struct headers_response {
     unsigned client_minor;         /* the client speaks HTTP/1.minor */
     bool keep_alive;               /* say that the connection stays open */
     enum http1_framing framing;    /* to the client: SIZED, CHUNKED, UNTIL_CLOSE or NO_BODY */
-    uint64_t
-        content_length; /* for SIZED, and for NO_BODY answers to HEAD when the pod gave one (has_length) */
+    /* For SIZED, and for NO_BODY answers to HEAD when the pod gave one (has_length). */
+    uint64_t content_length;
     bool has_length;
-    struct slice
-        cors; /* complete lines that replace all the pod's Access-Control- fields; empty: those stay */
+    /* Complete lines that replace all the pod's Access-Control- fields; empty: those stay. */
+    struct slice cors;
 };
 /* Status line with the pod's code and reason, its end-to-end fields in order, one framing field, Connection
  * where the version needs it, X-Request-ID, and X-Accel-Buffering: no for text/event-stream unless the pod

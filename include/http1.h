@@ -70,8 +70,8 @@ struct http1_head {
     bool keep_alive; /* this side lets the connection live on (version, Connection) */
     bool expect_continue;
     enum http1_framing framing; /* of the body that follows, from method/status and fields */
-    uint64_t
-        content_length; /* the Content-Length field, also when no body follows (HEAD, 304); 0 without one */
+    /* The Content-Length field, also when no body follows (HEAD, 304); 0 without one. */
+    uint64_t content_length;
     uint32_t has, repeats; /* bit `enum header_id`: the fields it has, and has more than once */
     bool names_fields;     /* Connection has more in it than "close" and "keep-alive" */
     size_t n_fields;

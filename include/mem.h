@@ -11,6 +11,9 @@ MUST_CHECK void *mem_realloc(void *p, size_t n_bytes);
 /* Room for n items of size_bytes each; aborts when the product overflows. */
 MUST_CHECK void *mem_array(void *p, size_t n, size_t size_bytes);
 MUST_CHECK char *mem_strdup(const char *s);
+/* Room for one item behind the n there are, in an array that has grown by this alone: it doubles whenever n
+ * is a power of two, so that nobody has to keep its capacity. */
+MUST_CHECK void *mem_grow(void *p, size_t n, size_t size_bytes);
 /* A terminated copy of the slice. */
 MUST_CHECK char *mem_dup_slice(struct slice s);
 MUST_CHECK char *mem_printf(const char *fmt, ...) PRINTF_LIKE(1, 2);

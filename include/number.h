@@ -13,8 +13,8 @@
  * infinite, as in IEEE. */
 MUST_CHECK bool number_parse(struct slice text, double *value);
 /* The text that reads back to the same value: whole numbers below 2^53 as integers, else as few digits as
- * that takes;
- * "+Inf", "-Inf", "NaN". Returns its length. */
+ * that takes; infinite ones and NAN as metrics pages have them ("+Inf", "-Inf", "NaN"). Returns its length.
+ */
 size_t number_format(double value, char out[NUMBER_TEXT_MAX]);
 size_t number_format_int(int64_t value, char out[NUMBER_TEXT_MAX]);
 

@@ -24,8 +24,8 @@ struct openai_body {
     size_t model_n;
     bool stream;       /* the last "stream" key is literally true */
     struct slice user; /* the last "user", a string with its quotes; {NULL, 0}: none */
-    struct slice
-        stream_options; /* from the value of the last "stream_options" to the end of the body; {NULL, 0} */
+    /* From the value of the last "stream_options" to the end of the body; {NULL, 0}: none. */
+    struct slice stream_options;
     struct prompt_fields prompt;
     const char *error; /* static text for every verdict but OPENAI_OK, which has NULL */
     size_t error_at;   /* byte offset it refers to; 0 for OPENAI_NO_MODEL */

@@ -15,8 +15,8 @@ enum outcome {
 struct outcome_info {
     const char *name; /* snake_case: `code`, metric label error_type, access log */
     unsigned status;  /* HTTP status the client sees; 0 = the pod's own, or none was sent */
-    const char
-        *type; /* invalid_request_error, rate_limit_error or server_error; NULL = no error body of ours */
+    /* invalid_request_error, rate_limit_error or server_error; NULL = no error body of ours. */
+    const char *type;
     const char *text; /* default message */
 };
 

@@ -4,12 +4,11 @@
  * match limit or not, and pcre2_dfa_match keeps a state for each count of a repeat; glibc's regexec remembers
  * every set of states it has seen, which a client can make grow without end.)
  *
- * Understood: literals, . [..] [^..] [[:alpha:]], \d \w \s \D \W \S, \b \B ^ $ \A \z, (..) (?:..)
- * (?P<name>..)
- * (?<name>..), (?i) (?m) (?s) (?U) and their negations, | * + ? {n,m} and their lazy forms, \Q..\E, \xHH,
- * \x{HHHH}, \a \f \n \r \t \v, UTF-8. Case is ignored for ASCII letters alone. Refused, as RE2 does: what
- * goes back in the text (backreferences, look-around). Refused, unlike RE2: \p{..} and ranges of characters
- * beyond ASCII in brackets. */
+ * Understood: literals, . [..] [^..] [[:alpha:]], \d \w \s \D \W \S, \b \B ^ $ \A \z, groups as (..) (?:..)
+ * (?P<name>..) and (?<name>..), flags as (?i) (?m) (?s) (?U) and their negations, | * + ? {n,m} and their
+ * lazy forms, \Q..\E, \xHH, \x{HHHH}, \a \f \n \r \t \v, UTF-8. Case is ignored for ASCII letters alone.
+ * Refused, as RE2 does: what goes back in the text (backreferences, look-around). Refused, unlike RE2: \p{..}
+ * and ranges of characters beyond ASCII in brackets. */
 #ifndef PATTERN_H
 #define PATTERN_H
 

@@ -58,8 +58,8 @@ struct topology_route {
     int64_t recent_wait_us; /* moving average of queue waits, for Retry-After */
     struct metrics_series *active_downstream, *queue_duration, *overtakes,
         *ttft[2]; /* queue_duration: NULL when no strategy is on */
-    struct topology_series
-        series[TOPOLOGY_MAX_SERIES]; /* used so far; emptied when a reload changes the labels */
+    /* Used so far; emptied when a reload changes the labels. */
+    struct topology_series series[TOPOLOGY_MAX_SERIES];
     size_t n_series;
 };
 

@@ -6,7 +6,8 @@
 #include "mem.h"
 #include "openai.h"
 
-#define TOPOLOGY_SERVED_MAX (64 * 1024)
+#define TOPOLOGY_SERVED_MAX      (64 * 1024) /* bytes of the names that one pod lists */
+#define TOPOLOGY_STALE_INTERVALS 3           /* README "Room" */
 
 /* ---- pods ---- */
 
@@ -105,8 +106,7 @@ static struct topology_pod *topology_add_pod(struct topology *t, const struct di
     buf_init(&p->served, TOPOLOGY_SERVED_MAX);
     p->pod = pod_new(slice_of(e->name));
     upstream_new(t->loop, p->pod);
-    if ((t->n_pods & (t->n_pods - 1)) == 0)
-        t->pods = mem_array(t->pods, t->n_pods == 0 ? 1 : 2 * t->n_pods, sizeof(struct topology_pod *));
+    t->pods = mem_grow(t->pods, t->n_pods, sizeof(struct topology_pod *));
     t->pods[t->n_pods++] = p;
     htab_add(&t->pods_by_name, &p->by_name, htab_hash(slice_of(e->name)));
     return p;
@@ -423,9 +423,7 @@ static struct topology_server *topology_apply_server(struct topology *t, struct 
         s = mem_zalloc(sizeof *s);
         s->topology = t;
         s->name = mem_strdup(spec->name);
-        if ((t->n_servers & (t->n_servers - 1)) == 0)
-            t->servers = mem_array(t->servers, t->n_servers == 0 ? 1 : 2 * t->n_servers,
-                                   sizeof(struct topology_server *));
+        t->servers = mem_grow(t->servers, t->n_servers, sizeof(struct topology_server *));
         t->servers[t->n_servers++] = s;
         htab_add(&t->servers_by_name, &s->by_name, htab_hash(slice_of(s->name)));
     }
@@ -499,8 +497,8 @@ static void topology_rules(const struct config *c, struct boostq_rules *q, struc
         .boost = c->enable_session_boost,
         .fair = c->enable_fairness_scheduling,
         .fairness = topology_fairness(c),
-        .prefer_warm = c->session_sticky == 1,
-        .sticky = c->session_sticky == 1 && c->session_sticky_wait_us > 0,
+        .prefer_warm = c->session_sticky == CONFIG_STICKY_PREFER,
+        .sticky = c->session_sticky == CONFIG_STICKY_PREFER && c->session_sticky_wait_us > 0,
         .sticky_wait_us = c->session_sticky_wait_us,
         .timeout_us = topology_wait_limit(c),
         .max_overtakes = (unsigned)c->session_boost_max_overtakes,
@@ -510,7 +508,7 @@ static void topology_rules(const struct config *c, struct boostq_rules *q, struc
         .gated = c->enable_session_boost || c->enable_fairness_scheduling,
         .inflight_limit = (unsigned)c->session_boost_inflight_per_pod,
         .grace_us = c->enable_session_boost ? c->session_boost_grace_period_us : 0,
-        .stale_us = 3 * c->metrics_scrape_interval_us,
+        .stale_us = TOPOLOGY_STALE_INTERVALS * c->metrics_scrape_interval_us,
     };
 }
 

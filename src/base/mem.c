@@ -61,6 +61,11 @@ void *mem_array(void *p, size_t n, size_t size_bytes)
     return mem_realloc(p, total_bytes);
 }
 
+void *mem_grow(void *p, size_t n, size_t size_bytes)
+{
+    return (n & (n - 1)) == 0 ? mem_array(p, n == 0 ? 1 : 2 * n, size_bytes) : p;
+}
+
 char *mem_strdup(const char *s)
 {
     return mem_dup_slice(slice_of(s));

@@ -88,8 +88,7 @@ static void add_pod(struct config_server *s, struct slice text, const char *plac
         mem_free(authority);
         return;
     }
-    if ((s->n_pods & (s->n_pods - 1)) == 0)
-        s->pods = mem_array(s->pods, s->n_pods == 0 ? 1 : s->n_pods * 2, sizeof(*s->pods));
+    s->pods = mem_grow(s->pods, s->n_pods, sizeof(*s->pods));
     s->pods[s->n_pods++] = authority;
 }
 

@@ -57,8 +57,8 @@ struct kthena_set {
 
 struct kthena {
     struct kthena_set sets[KTHENA_KINDS];
-    struct list
-        gone; /* servers that are gone or have changed, but are in the last view: their pods count on */
+    /* Servers that are gone or have changed, but are in the last view: their pods count on. */
+    struct list gone;
     struct list dirty;
     bool changed;
 };
@@ -170,16 +170,11 @@ static void make_dirty(struct kthena *k, struct kthena_server *s)
         list_push_back(&k->dirty, &s->dirty);
 }
 
-static void *grow(void *array, size_t n, size_t size_bytes)
-{
-    return (n & (n - 1)) == 0 ? mem_array(array, n == 0 ? 1 : 2 * n, size_bytes) : array;
-}
-
 static void join(struct kthena *k, struct kthena_server *s, struct kthena_pod *p)
 {
-    s->pods = grow(s->pods, s->n_pods, sizeof(struct kthena_pod *));
+    s->pods = mem_grow(s->pods, s->n_pods, sizeof(struct kthena_pod *));
     s->pods[s->n_pods++] = p;
-    p->servers = grow(p->servers, p->n_servers, sizeof(struct kthena_server *));
+    p->servers = mem_grow(p->servers, p->n_servers, sizeof(struct kthena_server *));
     p->servers[p->n_servers++] = s;
     make_dirty(k, s);
 }

@@ -140,8 +140,7 @@ static void add_endpoint(struct slice_entry *e, const cJSON *endpoint, int64_t p
 
     if (authority == NULL)
         return;
-    if ((e->n & (e->n - 1)) == 0)
-        e->endpoints = mem_array(e->endpoints, e->n == 0 ? 1 : e->n * 2, sizeof(*e->endpoints));
+    e->endpoints = mem_grow(e->endpoints, e->n, sizeof(*e->endpoints));
     e->endpoints[e->n++] = (struct kubeobj_endpoint){authority, mem_dup_slice(uid)};
 }
 

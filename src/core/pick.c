@@ -48,20 +48,33 @@ static struct model_target *in_turn(const struct model *m, size_t i)
     return m->targets[at < m->n_targets ? at : at % m->n_targets];
 }
 
-static struct model_target *pick_in_order(struct model *m, const struct admit_item *item, bool heed_tried,
-                                          const struct pod_rules *rules, int64_t now_us)
+/* One choice: for whom, and by what. */
+struct choice {
+    struct model *m;
+    const struct admit_item *item;
+    const struct pod_rules *rules;
+    int64_t now_us;
+    bool heed_tried;
+    uint64_t warm_pod_id;
+};
+
+static bool is_candidate(const struct choice *c, const struct model_target *t)
 {
-    uint64_t warm_pod_id = boostq_warm_pod(&m->q, &item->queue);
+    return model_target_room(t, c->rules, c->now_us) == POD_ROOM && !(c->heed_tried && has_tried(c->item, t));
+}
+
+static struct model_target *pick_in_order(const struct choice *c)
+{
     struct model_target *best = NULL;
 
-    for (size_t i = 0; i < m->n_targets; i++) {
-        struct model_target *t = in_turn(m, i);
+    for (size_t i = 0; i < c->m->n_targets; i++) {
+        struct model_target *t = in_turn(c->m, i);
 
-        if (model_target_room(t, rules, now_us) != POD_ROOM || (heed_tried && has_tried(item, t)))
+        if (!is_candidate(c, t))
             continue;
-        if (t->pod->id == warm_pod_id)
+        if (t->pod->id == c->warm_pod_id)
             return t;
-        if (best == NULL || better(t->pod, best->pod, rules, now_us))
+        if (best == NULL || better(t->pod, best->pod, c->rules, c->now_us))
             best = t;
     }
     return best;
@@ -69,61 +82,58 @@ static struct model_target *pick_in_order(struct model *m, const struct admit_it
 
 /* ---- by a policy ---- */
 
-static struct policy_pod judge(const struct model_target *t, const struct admit_item *item,
-                               const struct pod_rules *rules, int64_t now_us)
+static struct policy_pod judge(const struct choice *c, const struct model_target *t)
 {
     const struct pod *p = t->pod;
-    const bool stale = pod_numbers_stale(p, rules, now_us);
+    const bool stale = pod_numbers_stale(p, c->rules, c->now_us);
     struct policy_pod judged = {.in_flight = p->in_flight,
                                 .waiting = opinion(p->numbers.waiting, stale),
                                 .kv_usage = opinion(p->numbers.kv_usage, stale),
-                                .ttft_s = pod_average_s(&p->ttft, now_us),
-                                .tpot_s = pod_average_s(&p->tpot, now_us)};
+                                .ttft_s = pod_average_s(&p->ttft, c->now_us),
+                                .tpot_s = pod_average_s(&p->tpot, c->now_us)};
 
-    if (t->prefix != NULL && item->prefix != NULL)
-        judged.matched = (double)prefix_store_match(t->prefix, item->prefix) / item->prefix->n;
+    if (t->prefix != NULL && c->item->prefix != NULL)
+        judged.matched = (double)prefix_store_match(t->prefix, c->item->prefix) / c->item->prefix->n;
     return judged;
 }
 
-/* The nth of the targets that may be chosen, in the order of turns. */
-static struct model_target *nth_candidate(struct model *m, const struct admit_item *item, bool heed_tried,
-                                          const struct pod_rules *rules, int64_t now_us, size_t nth)
+/* In the order of turns, from 0. There are more than n. */
+static struct model_target *nth_candidate(const struct choice *c, size_t n)
 {
     for (size_t i = 0;; i++) {
-        struct model_target *t = in_turn(m, i);
+        struct model_target *t = in_turn(c->m, i);
 
-        if (model_target_room(t, rules, now_us) != POD_ROOM || (heed_tried && has_tried(item, t)))
-            continue;
-        if (nth-- == 0)
+        if (is_candidate(c, t) && n-- == 0)
             return t;
     }
 }
 
-static struct model_target *pick_by_policy(struct model *m, const struct admit_item *item, bool heed_tried,
-                                           const struct pod_rules *rules, int64_t now_us)
+static struct model_target *pick_by_policy(const struct choice *c)
 {
-    uint64_t warm_pod_id = boostq_warm_pod(&m->q, &item->queue);
+    struct model *m = c->m;
     size_t n = 0;
 
     for (size_t i = 0; i < m->n_targets; i++) {
         struct model_target *t = in_turn(m, i);
 
-        if (model_target_room(t, rules, now_us) != POD_ROOM || (heed_tried && has_tried(item, t)))
+        if (!is_candidate(c, t))
             continue;
-        if (t->pod->id == warm_pod_id)
+        if (t->pod->id == c->warm_pod_id)
             return t;
-        m->judged[n++] = judge(t, item, rules, now_us);
+        m->judged[n++] = judge(c, t);
     }
-    return n == 0 ? NULL
-                  : nth_candidate(m, item, heed_tried, rules, now_us,
-                                  policy_choose(&m->policy, m->judged, n, &m->dice));
+    return n == 0 ? NULL : nth_candidate(c, policy_choose(&m->policy, m->judged, n, &m->dice));
 }
 
 struct model_target *pick_target(struct model *m, const struct admit_item *item,
                                  const struct pod_rules *rules, int64_t now_us)
 {
-    bool heed_tried = item->n_tried > 0 && pick_any_untried(m, item);
+    const struct choice c = {.m = m,
+                             .item = item,
+                             .rules = rules,
+                             .now_us = now_us,
+                             .heed_tried = item->n_tried > 0 && pick_any_untried(m, item),
+                             .warm_pod_id = boostq_warm_pod(&m->q, &item->queue)};
 
-    return m->policy.kind == POLICY_UNSET ? pick_in_order(m, item, heed_tried, rules, now_us)
-                                          : pick_by_policy(m, item, heed_tried, rules, now_us);
+    return m->policy.kind == POLICY_UNSET ? pick_in_order(&c) : pick_by_policy(&c);
 }

@@ -18,7 +18,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* CASES QB2: the gate was closed by somebody else's load, nothing of ours is in flight. */
+/* The gate was closed by somebody else's load, nothing of ours is in flight. */
 static void test_fresh_numbers_open_the_gate(void **state)
 {
     (void)state;
@@ -34,7 +34,7 @@ static void test_fresh_numbers_open_the_gate(void **state)
     assert_ptr_equal(f.ran_on[0], f.pods[1]);
 }
 
-/* CASES QB1: the scrapes stopped while the last numbers said no. */
+/* The scrapes stopped while the last numbers said no. */
 static void test_stale_numbers_open_the_gate(void **state)
 {
     (void)state;

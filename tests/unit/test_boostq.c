@@ -253,7 +253,6 @@ static void on_promoted(struct boostq_item *item, void *arg)
     last_promoted = item;
 }
 
-/* CASES QB22. */
 static void test_a_completion_promotes_who_waits(void **state)
 {
     (void)state;
@@ -412,8 +411,7 @@ static void test_bound_of_one(void **state)
     fx_expect(&f, 2);
 }
 
-/* The oldest plain request is forced after the bound too: first turns get one slot in bound + 1. CASES QB7.
- */
+/* The oldest plain request is forced after the bound too: first turns get one slot in bound + 1. */
 static void test_plain_is_forced_at_the_bound(void **state)
 {
     struct boostq_rules rules = fx_rules();

@@ -45,6 +45,20 @@ static void test_sizes(void **state)
     mem_free(zeros);
 }
 
+static void test_an_array_that_grows_one_by_one(void **state)
+{
+    size_t *items = NULL;
+
+    (void)state;
+    for (size_t n = 0; n < 1000; n++) {
+        items = mem_grow(items, n, sizeof(*items));
+        items[n] = n;
+    }
+    for (size_t i = 0; i < 1000; i++)
+        assert_int_equal(items[i], i);
+    mem_free(items);
+}
+
 static void test_tables(void **state)
 {
     static const size_t sizes_bytes[] = {0, 1, 64, 100, 2 << 20, (2 << 20) + 1, 5000000};
@@ -148,6 +162,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copies),
         cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_an_array_that_grows_one_by_one),
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_abort),
     };

@@ -133,7 +133,7 @@ static void test_no_pods_at_all(void **state)
     assert_int_equal(fx_admit(&f), FX_NONE);
     assert_int_equal(f.m->closed_reason, POD_NOT_USABLE);
     model_set_pods(f.m, f.pods, 1, f.now_us);
-    assert_int_equal(fx_admit(&f), 0); /* those already waiting waited on for one: CASES QB25 */
+    assert_int_equal(fx_admit(&f), 0); /* those already waiting waited on for one */
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

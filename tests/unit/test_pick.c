@@ -111,7 +111,6 @@ static void test_the_warm_pod_follows_the_last_completion(void **state)
     fx_release(&f, 0);
 }
 
-/* CASES QB15. */
 static void test_never_a_pod_without_room(void **state)
 {
     (void)state;

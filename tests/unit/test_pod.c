@@ -156,7 +156,7 @@ static void test_missing_numbers_are_no_opinion(void **state)
     assert_int_equal(pod_next_due_us(p, &rules, T0), INT64_MAX);
 }
 
-/* CASES DS17: whatever the rules are, until it says otherwise or is silent for too long. */
+/* Whatever the rules are, until it says otherwise or is silent for too long. */
 static void test_asleep(void **state)
 {
     (void)state;
@@ -171,7 +171,6 @@ static void test_asleep(void **state)
     assert_int_equal(pod_room(p, &rules, T0), POD_ROOM);
 }
 
-/* CASES QB1. */
 /* A scrape with these totals of first tokens. */
 static void scrape_ttft(double sum_s, double n, int64_t now_us)
 {
