@@ -257,6 +257,7 @@ lint: | deps-test
 	$(PYTHON) -B tests/lint/docs || status=1; \
 	$(PYTHON) -B tests/lint/deploy || status=1; \
 	$(PYTHON) -B tests/lint/hardening $(router) || status=1; \
+	$(PYTHON) -B tests/mutants/run --texts || status=1; \
 	tests/lint/format $(c_files) || status=1; \
 	exit $$status
 lint: $(router) $(router_objs)

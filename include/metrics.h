@@ -27,7 +27,7 @@ void metrics_add(struct metrics_series *s, double v); /* counter: v >= 0; gauge:
 void metrics_set(struct metrics_series *s,
                  double v); /* gauge, and counters kept elsewhere (never going down) */
 void metrics_observe(struct metrics_series *s, double v); /* histogram; seconds where the name says so */
-double metrics_value(const struct metrics_series *s);     /* counter or gauge; a histogram's count */
+double metrics_value(const struct metrics_series *s); /* for tests: counter or gauge; a histogram's count */
 /* Removes a series (a pod that is gone) from the page; its pointer must not be used again. */
 void metrics_drop(enum metric m, const struct slice *label_values);
 

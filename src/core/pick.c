@@ -58,7 +58,9 @@ struct choice {
     uint64_t warm_pod_id;
 };
 
-static bool is_candidate(const struct choice *c, const struct model_target *t)
+/* Inside each loop: asked of every pod in every choice. */
+static inline __attribute__((always_inline)) bool is_candidate(const struct choice *c,
+                                                               const struct model_target *t)
 {
     return model_target_room(t, c->rules, c->now_us) == POD_ROOM && !(c->heed_tried && has_tried(c->item, t));
 }
