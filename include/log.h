@@ -133,7 +133,7 @@ static inline __attribute__((always_inline)) void log_put_known(struct log_line 
         log_str(l, key, v.value);
 }
 
-static inline void log_int(struct log_line *l, struct slice key, int64_t n)
+static inline __attribute__((always_inline)) void log_int(struct log_line *l, struct slice key, int64_t n)
 {
     if (log_is_quick(l, key.n + NUMBER_TEXT_MAX))
         l->at = text_add_int(text_add(l->at, key), n);
