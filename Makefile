@@ -70,7 +70,7 @@ torture := $(BUILD)/torture
 torture_clock := $(BUILD)/torture-clock.so
 torture_alloc := $(BUILD)/torture-alloc.so
 
-.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-fairness bench-features bench-routing bench-kube bench-profile bench-ttft test e2e-openai e2e-vllm check torture mutants soak-streams soak-sessions valgrind lint generated generate rules chart deploy-check image-check generate-deploy demo fuzz fuzz-run format install clean help \
+.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-fairness bench-features bench-routing bench-shares bench-kube bench-profile bench-ttft test e2e-openai e2e-vllm check torture mutants soak-streams soak-sessions valgrind lint generated generate rules chart deploy-check image-check generate-deploy demo fuzz fuzz-run format install clean help \
         deps deps-demo deps-test FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -100,7 +100,7 @@ help:
 	@echo 'make bench-gates instructions and system calls per request and chunk; bench-profile: by function'
 	@echo 'make bench-fairness  one greedy user beside nine modest ones; bench-features: what each option costs per request'
 	@echo 'make bench-kube  a cluster of 5,000 pods and 1,000 routes: time to know it, longest turn, memory'
-	@echo 'make bench-routing  instructions per request of each way of routing, 3 minutes'
+	@echo 'make bench-routing  instructions per request of each way of routing, 4 minutes; bench-shares: weights and moved sessions'
 	@echo 'make bench-ttft  first tokens by queue order, real and simulated, 40 minutes; QUICK=1: 4; ARGS=--help'
 	@echo 'make format      clang-format on all sources'
 	@echo 'make deps        install the missing Debian or Ubuntu packages (deps-test: those of the tests too)'
@@ -349,6 +349,9 @@ bench-gates: $(router) $(BUILD)/bench/load $(BUILD)/bench/sink
 
 bench-routing: $(router) $(BUILD)/bench/load $(BUILD)/bench/sink
 	$(Q)$(bench_env) $(PYTHON) tests/bench/routing.py
+
+bench-shares: all
+	$(Q)$(test_env) $(PYTHON) tests/bench/shares.py
 
 bench-ttft: all $(BUILD)/bench/queue_sim $(BUILD)/bench/turns
 	$(Q)$(bench_env) $(PYTHON) tests/bench/ttft.py $(if $(QUICK),--quick) $(ARGS)
