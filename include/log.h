@@ -83,8 +83,6 @@ struct log_known log_know(const char *value);
                 log_sink_flush(log_sink());                                                                  \
         }                                                                                                    \
     } while (0)
-/* A line without fields, printf style. */
-void log_plain(enum log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* The fields. Keys are literals. */
 #define LOG_SLICE(k, v) log_str(&log_line_, LOG_KEY(k), (v))

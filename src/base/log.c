@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -223,7 +222,7 @@ static struct text put_escape(struct text t, uint32_t code, bool json)
 #define NOINLINE __attribute__((noinline))
 
 /* Text without its quotes. The message of a line keeps its own quotes. */
-static NOINLINE struct text put_text_chars(struct text t, struct slice s, bool keep_quotes)
+static NOINLINE struct text put_text_chars(struct text t, struct slice s)
 {
     while (s.n > 0 && t.left_bytes > 0) {
         uint32_t code = 0;
@@ -231,7 +230,7 @@ static NOINLINE struct text put_text_chars(struct text t, struct slice s, bool k
 
         if (n == 0)
             t = put_code(t, 'x', (unsigned char)s.p[0]);
-        else if (is_deceptive(code) || (!keep_quotes && (code == '"' || code == '\\')))
+        else if (is_deceptive(code) || code == '"' || code == '\\')
             t = put_escape(t, code, false);
         else
             t = text_put(t, (struct slice){s.p, n});
@@ -263,7 +262,7 @@ static NOINLINE struct text put_text_slowly(struct text t, struct slice value)
 
     if (quoted)
         t = text_put_char(t, '"');
-    t = put_text_chars(t, value, false);
+    t = put_text_chars(t, value);
     if (quoted)
         t = text_put_char(t, '"');
     return t;
@@ -313,11 +312,6 @@ static inline bytes16 is_above(bytes16 bytes, signed char limit)
 static inline bytes16 is_plain_in_text(bytes16 bytes)
 {
     return is_above(bytes + 1, '"' + 1) & ~((bytes16)(bytes == '=') | (bytes16)(bytes == '\\'));
-}
-
-static inline bytes16 is_plain_in_message(bytes16 bytes)
-{
-    return is_above(bytes + 1, ' ');
 }
 
 static inline bytes16 is_plain_in_json(bytes16 bytes)
@@ -441,13 +435,6 @@ struct log_known log_know(const char *value)
     const struct slice s = slice_of(value);
 
     return (struct log_known){s, log_is_plain(s)};
-}
-
-static struct text put_message(struct text t, struct slice message)
-{
-    if (is_put_plain(t, message, is_plain_in_message))
-        return text_skip(t, message.n);
-    return put_text_chars(t, message, true);
 }
 
 struct text log_put_json(struct text t, struct slice value)
@@ -601,21 +588,6 @@ static void line_put(struct log_line *l, struct text after)
         l->at = after.at;
 }
 
-static void line_put_message(struct log_line *l, struct slice message)
-{
-    /* In JSON a byte takes six at most, so that much always fits. */
-    struct slice front = {message.p, LOG_LINE_BYTES / 8};
-
-    if (the_log.format == LOG_TEXT) {
-        line_put(l, put_message(line_rest(l), message));
-    } else if (message.n <= front.n) {
-        line_put(l, log_put_json(line_rest(l), message));
-    } else {
-        line_put(l, log_put_json(line_rest(l), front));
-        l->cut = true;
-    }
-}
-
 /* " key=", or ,"key": of it. */
 static struct text line_put_key(const struct log_line *l, struct slice key)
 {
@@ -633,7 +605,8 @@ static struct text line_put_key(const struct log_line *l, struct slice key)
 static NOINLINE void begin_slowly(struct log_line *l, enum log_level level, struct slice message)
 {
     line_start(l, level);
-    line_put_message(l, message);
+    line_put(l, the_log.format == LOG_TEXT ? text_put(line_rest(l), message)
+                                           : log_put_json(line_rest(l), message));
 }
 
 /* What nearly all lines of a busy turn begin with is put in without a call. */
@@ -699,22 +672,4 @@ void log_add_bool(struct log_line *l, struct slice key, bool b)
 void log_add_ms(struct log_line *l, struct slice key, int64_t us)
 {
     line_put(l, put_ms(line_put_key(l, key), us));
-}
-
-void log_plain(enum log_level level, const char *fmt, ...)
-{
-    struct log_line l;
-    va_list args;
-    char text[LOG_LINE_BYTES];
-
-    if (!log_enabled(level))
-        return;
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    line_start(&l, level);
-    line_put_message(&l, slice_of(text));
-    end_slowly(&l);
-    if (level == LOG_ERROR)
-        log_sink_flush(log_sink());
 }

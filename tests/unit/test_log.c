@@ -50,8 +50,6 @@ static void test_text_line(void **state)
     assert_string_equal(take_line(),
                         "INFO session boost: dequeued model=m1 queue_len=-3 boosted=true wait_ms=12.5 "
                         "empty=\"\"");
-    log_plain(LOG_WARN, "%d of %s", 3, "four");
-    assert_string_equal(take_line(), "WARN 3 of four");
     assert_true(last_line[4] == '-' && last_line[10] == 'T'); /* the time */
 }
 
@@ -62,7 +60,6 @@ static void test_levels(void **state)
     assert_false(log_enabled(LOG_INFO));
     assert_true(log_enabled(LOG_WARN));
     log_info("no", LOG_INT("n", 1));
-    log_plain(LOG_INFO, "no");
     assert_int_equal(log_sink()->pending.len, 0);
     log_warn("yes", LOG_INT("n", 1));
     assert_string_equal(take_line(), "WARN yes n=1");
@@ -179,14 +176,6 @@ static void test_full_text(void **state)
     }
 }
 
-static void test_message_is_one_line(void **state)
-{
-    (void)state;
-    log_init(LOG_INFO, LOG_TEXT);
-    log_plain(LOG_INFO, "cannot read \"%s\"", "a\nb\x1b");
-    assert_string_equal(take_line(), "INFO cannot read \"a\\nb\\x1b\"");
-}
-
 static void expect_json(struct slice value, const char *want)
 {
     struct buf b;
@@ -268,12 +257,6 @@ static void test_long_lines(void **state)
     assert_string_equal(cJSON_GetObjectItem(line, "cut")->valuestring, "...");
     assert_null(cJSON_GetObjectItem(line, "big"));
     cJSON_Delete(line);
-    memset(big, 1, 99999);
-    log_plain(LOG_INFO, "%s", big);
-    assert_true(log_sink()->pending.len <= LOG_LINE_BYTES);
-    line = take_json();
-    assert_string_equal(cJSON_GetObjectItem(line, "cut")->valuestring, "...");
-    cJSON_Delete(line);
     mem_free(big);
 }
 
@@ -295,8 +278,8 @@ static void test_known_values(void **state)
     assert_string_equal(take_line(), "INFO x a=m1 b=\"m 1\" d=\"\"");
     log_set_time(INT64_C(1772600767080000));
     make_room();
-    log_plain(LOG_INFO, "from now on it is quick");
-    assert_string_equal(take_line(), "INFO from now on it is quick");
+    log_info("from now on it is quick", LOG_INT("n", 1));
+    assert_string_equal(take_line(), "INFO from now on it is quick n=1");
     log_error("x", LOG_KNOWN("a", plain), LOG_KNOWN("b", odd), LOG_KNOWN("c", none), LOG_INT("n", -5),
               LOG_MS("t", 0), LOG_MS("t", 1500), LOG_BOOL("b", true));
     assert_int_equal(log_sink()->pending.len, 0); /* an error is written at once */
@@ -694,7 +677,6 @@ int main(void)
         cmocka_unit_test(test_text_values),
         cmocka_unit_test(test_each_byte_in_each_place),
         cmocka_unit_test(test_full_text),
-        cmocka_unit_test(test_message_is_one_line),
         cmocka_unit_test(test_json_values),
         cmocka_unit_test(test_json_line),
         cmocka_unit_test(test_long_lines),
