@@ -349,15 +349,15 @@ def start_nginx(setup):
     return p
 
 
-def start_peer(name, template, setup):
+def start_peer(name, template, setup, seconds=600):
     words = [w.replace("{port}", str(setup.port)).replace("{backend}", f"http://127.0.0.1:{setup.pods[0]}")
              .replace("{backend_port}", str(setup.pods[0])).replace("{model}", MODEL) for w in shlex.split(template)]
     p = Process(name, words, PROXY_CORE, setup.log("peer.log"))
-    p.wait_for(setup.port, seconds=180)
+    end = time.monotonic() + seconds
+    p.wait_for(setup.port, seconds=seconds)
     # It may listen before it knows its pod.
-    end = time.monotonic() + 60
     while not completes(setup.port):
-        if time.monotonic() > end:
+        if p.child.poll() is not None or time.monotonic() > end:
             p.stop()
             fail(f"{name} listens, but does not answer a chat completion with 200:\n{p.output()}")
         time.sleep(0.2)

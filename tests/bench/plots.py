@@ -12,7 +12,7 @@ import sys
 import harness
 
 # Figures name these alone: more lines than this nobody can tell apart.
-SHOWN = ["direct round robin", "no queue, sticky", "FIFO", "boost, sticky off", "prefer, wait 5s", "prefer, wait 10s"]
+SHOWN = ["direct round robin", "no queue, sticky", "FIFO", "boost, sticky off", "prefer, wait 10s", "wait 10s, bound 32"]
 LOADS = {"long-above": [10, 25, 50, 75, 100, 125, 150, 200, 250, 300], "short-above": [20, 50, 80, 110, 140, 170, 200, 250, 300]}
 COLUMNS = [("first", "first turns"), ("follow", "follow-ups")]
 

@@ -16,20 +16,21 @@ import sys
 import tempfile
 import time
 
+import gates
 import harness
-
-REFERENCE = "haproxy"
 
 
 class Case:
-    """One load. goal: the largest ratio to HAProxy's CPU time."""
+    """One load. goal: the largest ratio to the reference's CPU time."""
 
     def __init__(self, name, title, body_bytes=1024, mode="closed", connections=64, interval_ms=0, rate=0, goal=None,
-                 contenders=("router", "haproxy", "nginx"), active=0, n_pods=1, options=None, syscalls=False, quick=True):
+                 contenders=("router", "haproxy", "nginx"), active=0, n_pods=1, options=None, syscalls=False, quick=True,
+                 reference="haproxy"):
         self.name, self.title, self.body_bytes, self.mode, self.connections = name, title, body_bytes, mode, connections
         self.interval_ms, self.rate, self.goal, self.contenders = interval_ms, rate, goal, contenders
         self.active, self.n_pods, self.options, self.syscalls = active, n_pods, options or {}, syscalls
         self.quick = quick  # part of --quick
+        self.reference = reference
 
     @property
     def stream(self):
@@ -49,11 +50,11 @@ CASES = [
     Case("1k", "1 KB POST, 64 connections", goal=0.75, syscalls=True,
          contenders=("router", "haproxy", "haproxy-nolog", "nginx", "direct")),
     Case("1k-1000", "1 KB POST, 1,000 connections", connections=1000, goal=0.50),
-    Case("64k", "64 KB chat body, 64 connections", body_bytes=65536, goal=0.60,
+    Case("64k", "64 KB chat body, `model` last, 64 connections", body_bytes=65536, goal=0.60,
          contenders=("router", "haproxy", "haproxy-whole", "nginx")),
-    Case("1m", "1 MB chat body, 16 connections", body_bytes=1 << 20, connections=16, goal=1.0, quick=False,
+    Case("1m", "1 MB chat body, 16 connections", body_bytes=1 << 20, connections=16, goal=1.0, reference="haproxy-whole",
          contenders=("router", "haproxy", "haproxy-whole", "nginx")),
-    Case("16m", "16 MB chat body, 4 connections", body_bytes=16 << 20, connections=4, goal=1.0,
+    Case("16m", "16 MB chat body, 4 connections", body_bytes=16 << 20, connections=4, goal=1.0, reference="haproxy-whole",
          contenders=("router", "haproxy", "haproxy-whole", "nginx")),
     Case("sse-1000", "SSE chunk of 200 B, 1,000 streams x 50 ms", mode="sse", connections=1000, interval_ms=50, goal=0.85,
          syscalls=True),
@@ -61,6 +62,8 @@ CASES = [
          interval_ms=500, goal=0.85, quick=False),
     Case("latency", "1 KB POST at 10,000 requests/s", mode="open", connections=256, rate=10000,
          contenders=("router", "haproxy", "nginx", "direct")),
+    Case("latency-50", "1 KB POST at 50 requests/s, which slow routers reach as well", mode="open", connections=16, rate=50,
+         quick=False, contenders=("router", "haproxy", "nginx", "direct")),
     # The same connections, the same 64 requests at the pods; behind them nothing or a queue.
     Case("depth-0", f"1 KB POST, {DEPTH + 64:,} connections, none queued", connections=DEPTH + 64, active=64, n_pods=4,
          contenders=("router",), options=dict(DEPTH_OPTIONS, SESSION_BOOST_INFLIGHT_PER_POD="16")),
@@ -69,14 +72,14 @@ CASES = [
 ]
 
 
-def start(name, setup, peers):
+def start(name, setup, peers, peer_start_s):
     if name == "router":
         return harness.start_router(setup)
     if name.startswith("haproxy"):
         return harness.start_haproxy(setup, logs=name != "haproxy-nolog", whole_bodies=name == "haproxy-whole")
     if name == "nginx":
         return harness.start_nginx(setup)
-    return harness.start_peer(name, peers[name], setup)
+    return harness.start_peer(name, peers[name], setup, peer_start_s)
 
 
 def system_calls(arguments, process):
@@ -134,7 +137,7 @@ class Bench:
                     setup.port = setup.pods[0]
                     seen = harness.load(case.arguments(setup) + self.times(case) + ["--watch", f"sink={sink.child.pid}"])
                     return self.figures(case, seen)
-                with start(name, setup, self.peers) as proxy:
+                with start(name, setup, self.peers, self.options.peer_start) as proxy:
                     watched = ["--watch", f"sink={sink.child.pid}"]
                     for pid in harness.descendants(proxy.child.pid):
                         watched += ["--watch", f"proxy={pid}"]
@@ -171,15 +174,15 @@ class Bench:
             chunks = 40
             n = case.connections if case.stream else 40000
             with harness.start_sink(setup, case.interval_ms or 50, chunks=chunks if case.stream else 0), \
-                    start(name, setup, self.peers) as proxy:
+                    start(name, setup, self.peers, self.options.peer_start) as proxy:
                 calls, seen = system_calls(case.arguments(setup) + ["--requests", n], proxy)
             return calls / (seen["chunks"] if case.stream else seen["requests"]) if seen else None
 
     def contenders(self, case):
-        """The case's, as far as they are wanted: a quick run leaves out the variants of HAProxy."""
+        """The case's, as far as they are wanted: a quick run has one HAProxy, and the direct way only for latency."""
         names = [n for n in case.contenders if not self.options.only or n in self.options.only.split(",")]
         if self.options.quick:
-            names = [n for n in names if not n.startswith("haproxy-") and (n != "direct" or case.rate)]
+            names = [n for n in names if n == case.reference or not n.startswith("haproxy") and (n != "direct" or case.rate)]
         return names + (list(self.peers) if len(case.contenders) > 1 else [])
 
     def run(self, cases):
@@ -191,7 +194,7 @@ class Bench:
                 for name in names[number % len(names):] + names[:number % len(names)]:
                     print(f"  round {number + 1}/{self.options.rounds}: {case.name}, {name}   ", end="\r", file=sys.stderr)
                     results[case.name][name].append(self.once(case, name))
-        calls = {c.name: {n: self.count_calls(c, n) for n in self.contenders(c) if n != "direct"}
+        calls = {c.name: {n: self.count_calls(c, n) for n in self.contenders(c) if n in c.contenders and n != "direct"}
                  for c in cases if c.syscalls}
         return results, calls
 
@@ -212,6 +215,11 @@ def ratios(rounds, reference, key="cpu_us"):
     return [a[key] / b[key] for a, b in zip(rounds, reference) if a and b and b[key]]
 
 
+def added(rounds, direct, key):
+    """Added latency: median over the rounds of the difference to the direct way in that round."""
+    return median([a[key] - b[key] for a, b in zip(rounds, direct) if a and b])
+
+
 def spread(values):
     values = [v for v in values if v is not None]
     form = "{:.0f}-{:.0f}" if values and max(values) >= 1000 else "{:.2f}-{:.2f}"
@@ -227,7 +235,7 @@ def report_case(case, by_name, calls):
     print(f"\n{case.title}")
     print(f"  {'':16}{'CPU us/' + unit:>16}{'spread':>15}{'ratio':>7}{'spread':>12}{unit + 's/s':>12}{'p50 us':>11}{'p99 us':>11}"
           f"{'peers us':>10}{'segments':>10}{'core 0':>8}{'KB/conn':>9}{'RSS MB':>8}{'errors':>8}{'syscalls':>10}")
-    reference = by_name.get(REFERENCE, [])
+    reference = by_name.get(case.reference, [])
     for name, rounds in by_name.items():
         r = ratios(rounds, reference)
         cpu = column(rounds, "cpu_us")
@@ -239,44 +247,69 @@ def report_case(case, by_name, calls):
               f"{sum(e or 0 for e in column(rounds, 'errors')):>8}{show(calls.get(case.name, {}).get(name)):>10}")
 
 
+# As much as HAProxy's, within what two runs differ: work that moves to the peers shows here.
+AS_HAPROXY = 1.05
+QUEUE_GOALS_NS = {("push+admit, each its own session", 1000): 150, ("push+admit, each its own session", 100000): 500,
+                  ("push+admit, each its own session", 1000000): 1200, ("completion of a tracked session", 4096): 60,
+                  ("completion of a tracked session", 1000000): 250}
+
+
+def report_added(case, by_name):
+    if "direct" not in by_name or not case.rate:
+        return
+    print(f"  {'added over direct':48}{'p50 us':>11}{'p99 us':>11}")
+    for name, rounds in by_name.items():
+        if name != "direct":
+            print(f"  {name:48}" + "".join(f"{show(added(rounds, by_name['direct'], key), '{:,.0f}'):>11}"
+                                           for key in ("p50_us", "p99_us")))
+
+
 class Goals:
-    def __init__(self, results, calls):
-        self.results, self.calls = results, calls
+    """Figures by what was measured: results and calls by case, instructions by unit, queue_ns by (case, depth)."""
+
+    def __init__(self, results, calls, instructions, queue_ns):
+        self.results, self.calls, self.instructions, self.queue_ns = results, calls, instructions, queue_ns
 
     def line(self, title, value, limit, form="{:.2f}"):
         if value is None or limit is None:
             return
         verdict = "reached" if value <= limit else "MISSED"
-        print(f"  {title:78}{form.format(value):>10}  <= {form.format(limit):>8}  {verdict}")
+        print(f"  {title:78}{form.format(value):>10}{form.format(limit):>10}{value / limit:>8.2f}  {verdict}")
 
     def median(self, case, name, key):
         return median(column(self.results.get(case, {}).get(name, []), key))
 
     def ratio(self, case, key="cpu_us"):
-        by_name = self.results.get(case, {})
-        return median(ratios(by_name.get("router", []), by_name.get(REFERENCE, []), key))
+        by_name = self.results.get(case.name, {})
+        return median(ratios(by_name.get("router", []), by_name.get(case.reference, []), key))
 
     def added(self, name, key):
-        """Added latency: median over the rounds of the difference to the direct way in that round."""
         by_name = self.results.get("latency", {})
-        return median([a[key] - b[key] for a, b in zip(by_name.get(name, []), by_name.get("direct", [])) if a and b])
+        return added(by_name.get(name, []), by_name.get("direct", []), key)
 
     def print(self, cases):
-        print("\nGoals")
+        print(f"\n{'Goals':80}{'figure':>10}{'at most':>10}{'ratio':>8}")
         for case in cases:
             if case.goal:
-                self.line(f"CPU against HAProxy: {case.title}", self.ratio(case.name), case.goal)
+                whole = " with whole bodies" if case.reference == "haproxy-whole" else ""
+                self.line(f"CPU against HAProxy{whole}: {case.title}", self.ratio(case), case.goal)
             if case.stream:
-                self.line("    p99 of the delay in us, against HAProxy's", self.median(case.name, "router", "p99_us"),
+                self.line("    p99 of the added delay in us, against HAProxy's", self.median(case.name, "router", "p99_us"),
                           self.median(case.name, "haproxy", "p99_us"), "{:.0f}")
+                self.line("    segments per chunk, against HAProxy", self.ratio(case, "segments"), AS_HAPROXY)
+                self.line("    CPU of load and pods per chunk, against HAProxy", self.ratio(case, "peer_us"), AS_HAPROXY)
                 self.line("    RSS per stream in KB", self.median(case.name, "router", "rss_kb"), 1.5)
         for key in ("p50_us", "p99_us"):
             self.line(f"added latency at 10,000 requests/s, {key[:3]} in us, against HAProxy's", self.added("router", key),
                       self.added("haproxy", key), "{:.1f}")
-        for case, limit in (("1k", 4.2), ("sse-1000", 2.3)):
-            self.line(f"system calls, {case}", self.calls.get(case, {}).get("router"), limit)
+        for case, unit, limit in (("1k", "1 KB request", 4.2), ("sse-1000", "chunk, 1,000 streams", 2.3)):
+            self.line(f"system calls per {unit}", self.calls.get(case, {}).get("router"), limit)
+        for unit, value in self.instructions.items():
+            self.line(f"instructions per {unit} (make bench-gates)", value, gates.GATES[unit, "instructions"][0], "{:,.0f}")
         deep, flat = (self.results.get(c, {}).get("router", []) for c in ("depth-10000", "depth-0"))
         self.line("CPU per request, 10,000 queued against none", median(ratios(deep, flat)), 1.05)
+        for (case, depth), limit in QUEUE_GOALS_NS.items():
+            self.line(f"ns per {case}, {depth:,}", self.queue_ns.get((case, depth)), limit, "{:,.0f}")
 
 
 def first_line(command):
@@ -297,7 +330,7 @@ def report_machine(options):
     print(f"router: {first_line([harness.ROUTER, '--version'])}")
     print(f"{first_line([harness.peer('haproxy'), '-v'])}; {first_line([harness.peer('nginx'), '-v'])}")
     print(f"{options.rounds} interleaved rounds{' (quick: short rounds, rough figures)' if options.quick else ''}; "
-          "medians; ratio: CPU against HAProxy in the same round")
+          "medians; ratio: CPU against HAProxy in the same round, from 1 MB on against HAProxy with buffers for whole bodies")
 
 
 WRK_POST = """wrk.method = "POST"
@@ -327,11 +360,22 @@ def report_cross_check():
           f"requests/s, wrk {float(theirs[1]) if theirs else 0:,.0f}" + (f" ({bad[0]})" if bad else ""), flush=True)
 
 
-def report_queue():
-    program = os.path.join(harness.BENCH, "bench_queue")
-    if os.access(program, os.X_OK):
-        print("\nQueue and tracker alone (case, depth, ns per operation)", flush=True)
-        subprocess.run([program], check=False, preexec_fn=lambda: os.sched_setaffinity(0, {harness.PROXY_CORE}))
+def measure_queue(options):
+    """Medians of bench_queue by (case, depth); a quick run has those with a goal alone."""
+    seen = {}
+    for _ in range(options.rounds):
+        command = [os.path.join(harness.BENCH, "bench_queue"), *(["goals"] if options.quick else [])]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True,
+                              preexec_fn=lambda: os.sched_setaffinity(0, {harness.PROXY_CORE}))
+        for case, depth, ns in re.findall(r"^(.+?) +(\d+) +(\d+) ns$", done.stdout, re.M):
+            seen.setdefault((case, int(depth)), []).append(int(ns))
+    return {key: statistics.median(values) for key, values in seen.items()}
+
+
+def report_queue(queue_ns):
+    print("\nQueue and tracker alone, ns per operation")
+    for (case, depth), ns in queue_ns.items():
+        print(f"  {case:46}{depth:>10,}{ns:>8.0f}")
 
 
 def read_arguments():
@@ -343,8 +387,10 @@ def read_arguments():
     a.add_argument("--peer", action="append", default=[], metavar="'NAME=COMMAND {port} {backend}'",
                    help="another router; {port}: where it listens, {backend}: http://127.0.0.1:PORT of the pod; "
                         "also {backend_port} and {model}")
+    a.add_argument("--peer-start", type=float, default=600, metavar="SECONDS",
+                   help="how long a peer may take until it answers; default 600")
     a.add_argument("--json", help="file for all figures of all rounds")
-    a.add_argument("--no-queue", action="store_true", help="without bench_queue")
+    a.add_argument("--no-queue", action="store_true", help="without bench_queue and the count of instructions")
     options = a.parse_args()
     unknown = set(options.case) - {c.name for c in CASES}
     if unknown:
@@ -364,13 +410,16 @@ def main():
     sys.stdout.flush()
     bench = Bench(options)
     results, calls = bench.run(cases)
+    queue_ns = {} if options.no_queue else measure_queue(options)
+    instructions = {} if options.no_queue else {u: gates.measure(u, "instructions")[0] for u in ("request", "chunk")}
     for case in cases:
         report_case(case, results[case.name], calls)
-    Goals(results, calls).print(cases)
+        report_added(case, results[case.name])
+    if queue_ns:
+        report_queue(queue_ns)
+    Goals(results, calls, instructions, queue_ns).print(cases)
     if not options.quick and not options.case:
         report_cross_check()
-    if not options.no_queue:
-        report_queue()
     for name, text in bench.configs.items():
         print(f"\n---- {name} ----\n{text.rstrip()}")
     if options.json:
