@@ -25,12 +25,13 @@ class Case:
 
     def __init__(self, name, title, body_bytes=1024, mode="closed", connections=64, interval_ms=0, rate=0, goal=None,
                  contenders=("router", "haproxy", "nginx"), active=0, n_pods=1, options=None, syscalls=False, quick=True,
-                 reference="haproxy"):
+                 reference="haproxy", for_peers=False):
         self.name, self.title, self.body_bytes, self.mode, self.connections = name, title, body_bytes, mode, connections
         self.interval_ms, self.rate, self.goal, self.contenders = interval_ms, rate, goal, contenders
         self.active, self.n_pods, self.options, self.syscalls = active, n_pods, options or {}, syscalls
         self.quick = quick  # part of --quick
         self.reference = reference
+        self.for_peers = for_peers  # only with --peer
 
     @property
     def stream(self):
@@ -62,8 +63,8 @@ CASES = [
          interval_ms=500, goal=0.85, quick=False),
     Case("latency", "1 KB POST at 10,000 requests/s", mode="open", connections=256, rate=10000,
          contenders=("router", "haproxy", "nginx", "direct")),
-    Case("latency-50", "1 KB POST at 50 requests/s, which slow routers reach as well", mode="open", connections=16, rate=50,
-         quick=False, contenders=("router", "haproxy", "nginx", "direct")),
+    Case("latency-10", "1 KB POST at 10 requests/s, which slow routers reach as well", mode="open", connections=16, rate=10,
+         for_peers=True, contenders=("router", "haproxy", "nginx", "direct")),
     # The same connections, the same 64 requests at the pods; behind them nothing or a queue.
     Case("depth-0", f"1 KB POST, {DEPTH + 64:,} connections, none queued", connections=DEPTH + 64, active=64, n_pods=4,
          contenders=("router",), options=dict(DEPTH_OPTIONS, SESSION_BOOST_INFLIGHT_PER_POD="16")),
@@ -125,6 +126,8 @@ class Bench:
         warmup, seconds = (0.2, 0.6) if self.options.quick else (1.0, 3.0)
         if case.connections > 5000:
             warmup, seconds = warmup + 0.7, seconds + 0.5
+        if case.rate and case.rate < 100:
+            seconds *= 5
         return ["--warmup", warmup, "--seconds", seconds]
 
     def once(self, case, name):
@@ -363,7 +366,7 @@ def report_cross_check():
 def measure_queue(options):
     """Medians of bench_queue by (case, depth); a quick run has those with a goal alone."""
     seen = {}
-    for _ in range(options.rounds):
+    for _ in range(1 if options.quick else options.rounds):
         command = [os.path.join(harness.BENCH, "bench_queue"), *(["goals"] if options.quick else [])]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True,
                               preexec_fn=lambda: os.sched_setaffinity(0, {harness.PROXY_CORE}))
@@ -405,7 +408,8 @@ def main():
     options = read_arguments()
     if len(os.sched_getaffinity(0)) < 2:
         harness.fail("needs two cores: one for the proxy, one for load and pods")
-    cases = [c for c in CASES if c.name in options.case or not options.case and (c.quick or not options.quick)]
+    cases = [c for c in CASES if c.name in options.case or not options.case and (c.quick or not options.quick)
+             and (options.peer or not c.for_peers)]
     report_machine(options)
     sys.stdout.flush()
     bench = Bench(options)

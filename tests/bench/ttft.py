@@ -334,7 +334,8 @@ LANES_GAIN, LANES_TTFT, MOST_BEHIND = 2.5, 0.25, 0.1
 
 def gains(rows, regimes):
     """The default beside boost without lanes."""
-    lines = ["| regime | run | turns/s: default / without lanes | goal | follow-up TTFT p50 | goal | |", "|---|---|---|---|---|---|---|"]
+    lines = ["| regime | run | turns/s: default / without lanes | goal | follow-up TTFT p50 | goal | |",
+             "|---|---|---|---|---|---|---|"]
     for regime, run in itertools.product(regimes, ("real", "sim")):
         default, without = ([r for r in rows if (r["run"], r["regime"], r["policy"]) == (run, regime, p)]
                             for p in (DEFAULT, NO_LANES))
