@@ -558,12 +558,16 @@ static void count_passed(struct boostq *q, const struct boostq_item *item)
         q->shared_passed++;
 }
 
-/* Starts to load what the admission of the next one touches of it: forced, or of the lane that has just lost
- * one. Others are pushed before. */
+/* Starts to load what the admission of the next one, as it seems now, touches of it: other work comes
+ * between. */
 static void expect_next(const struct boostq *q, const struct boostq_lane *lane)
 {
-    const struct boostq_item *next = q->forced.n > 0 ? boostq_head_forced(q) : boostq_head_boosted(lane);
+    const struct boostq_item *next = boostq_head_forced(q);
 
+    if (next == NULL)
+        next = boostq_head_boosted(lane);
+    if (next == NULL)
+        next = boostq_head_fresh(q);
     if (next == NULL)
         return;
     __builtin_prefetch(&next->where, 1);

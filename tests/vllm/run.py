@@ -274,6 +274,9 @@ def check_same_answer(b):
     router.stop()
 
 
+STRANGERS, BLOCKER_TOKENS = 6, 3800  # the blockers leave when all others wait: until then they have to speak
+
+
 def boost_round(b, router, client, name, streamed):
     """Strangers queue first, then a follow-up; returns how many of them its engine got before it, and its wait."""
     messages = [user(text(name, 60))]
@@ -282,12 +285,18 @@ def boost_round(b, router, client, name, streamed):
     messages += [{"role": "assistant", "content": raw.parse().choices[0].message.content}, user(text(name + "+", 30))]
     behind = Background(router.port)
     mark = len(router.stderr.lines)
-    for i in range(2):
-        behind.start(text("%s blocker %d" % (name, i), 20), 2000, "%s-blocker-%d" % (name, i))
+    blockers = [ask(client, [user(text("%s blocker %d" % (name, i), 20))], "%s-blocker-%d" % (name, i), BLOCKER_TOKENS, stream=True)
+                .parse() for i in range(2)]
     wait_metric(router, "inflight", 2)
-    for i in range(6):
+    for i in range(STRANGERS):
         behind.start(text("%s stranger %d" % (name, i), 20), 16, "%s-stranger-%d" % (name, i))
         wait_metric(router, "size", i + 1)
+
+    def release():
+        wait_metric(router, "size", STRANGERS + 1)
+        for blocker in blockers:
+            blocker.close()
+    threading.Thread(target=release, daemon=True).start()
     if streamed:
         raw = ask(client, messages, name, stream=True)
         stream_text(raw)
