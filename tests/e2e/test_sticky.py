@@ -8,7 +8,7 @@ import pytest
 
 from pod import ok
 from test_routes import reload
-from waiting import wait_until
+from waiting import SLOW, wait_until
 
 ROUTE = """
 [model-server s]
@@ -92,12 +92,14 @@ def test_first_source_with_a_value_counts(start, boost):
 
 def test_ttl_allows_another_pod(start, boost):
     pods = [start.pod(script=ok) for _ in range(2)]
-    router = start.router(ini=ini(pods, STICKY + "sticky_ttl = 300ms\n"), boost=boost)
+    ttl = 1 * SLOW
+    router = start.router(ini=ini(pods, STICKY + "sticky_ttl = %ds\n" % ttl), boost=boost)
     assert turn(router, key="a")[1]["sticky"] == "new"
-    for _ in range(4):  # every use starts the time anew
-        time.sleep(0.15)
+    end = time.monotonic() + 1.5 * ttl
+    while time.monotonic() < end:  # every use starts the time anew
         assert turn(router, key="a")[1]["sticky"] == "hit"
-    time.sleep(0.4)
+        time.sleep(0.05)
+    time.sleep(1.2 * ttl)
     assert turn(router, key="a")[1]["sticky"] == "new"
 
 
