@@ -328,11 +328,22 @@ static size_t client_process(struct client *c, const char *p, size_t n)
     return at;
 }
 
+/* An unfinished head and a read, or what is kept of requests sent ahead and a read. */
+static uint32_t client_most_kept(const struct client_rules *rules)
+{
+    return (uint32_t)(rules->max_head_bytes + 2 * LOOP_READ_BYTES);
+}
+
 /* Keeps the bytes that client_process left. A head in progress must stay whole. */
 static void client_keep(struct client *c, const char *p, size_t n)
 {
+    const uint32_t most = client_most_kept(c->rules);
+
     if (c->state >= CLIENT_FLUSH || n == 0)
         return;
+    /* A reload allows larger heads: a kept connection must have room for them, or it would lose bytes. */
+    if (c->in.max_bytes < most)
+        c->in.max_bytes = most;
     if (!buf_append(&c->in, p, n)) {
         c->keep_alive = false;
         buf_clear(&c->in);
@@ -668,7 +679,7 @@ struct client *client_new(struct loop *l, int fd, const struct sockaddr *from, s
     c->rules = rules;
     c->ops = ops;
     c->arg = arg;
-    buf_init(&c->in, rules->max_head_bytes + 2 * LOOP_READ_BYTES);
+    buf_init(&c->in, client_most_kept(rules));
     wheel_timer_init(&c->timer, client_on_timer);
     loop_task_init(&c->next, client_on_next);
     listen_address_text(from, address);

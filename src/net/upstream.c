@@ -280,6 +280,7 @@ static void upstream_use(struct upstream_conn *u, const char *p, size_t n)
 static void upstream_start_answer(struct upstream_conn *u)
 {
     u->got_bytes = true;
+    buf_init(&u->in, u->rules->max_head_bytes + LOOP_READ_BYTES);
     u->head = http1_head_new();
     http1_start(&u->http, HTTP1_RESPONSE, u->head, u->rules->max_head_bytes, u->head_request);
 }
@@ -451,7 +452,6 @@ struct upstream_conn *upstream_send(struct upstream *up, const struct upstream_r
     u->head_request = r->head_request;
     u->got_bytes = u->got_head = u->send_broken = false;
     u->interim = 0;
-    buf_init(&u->in, r->rules->max_head_bytes + LOOP_READ_BYTES);
     upstream_arm(u, u->conn.connecting ? r->rules->connect_timeout_us : r->head_timeout_us);
     if (!conn_send_borrowed(&u->conn, r->iov, r->n_iov))
         upstream_sent_failed(u);

@@ -1,6 +1,7 @@
 """Limits at their edges, and time limits of clients."""
 
 import json
+import signal
 import socket
 import time
 
@@ -437,3 +438,28 @@ def test_idle_connections_make_room_for_needed_ones(start):
             q.reply()
         assert [c.answer().status for c in clients] == [200] * 40
     assert router.metrics().get("process_open_fds") < 128
+
+
+def test_kept_connection_takes_the_limit_of_a_reload(start):
+    """Its buffers were made for smaller heads."""
+    pod = start.pod(script=ok)
+    ini = "[router]\nmax_header_bytes = %s\n[model-server s]\npods = " + pod.authority + "\n[model-route m]\ntarget = s\n"
+    router = start.router(ini=ini % "1KiB")
+    c = router.client()
+    c.chat()
+    assert c.answer().status == 200
+    router.write_ini(ini % "2MiB")
+    router.signal(signal.SIGHUP)
+    router.wait_metric("kthena_router_config_reloads_total", 1, result="ok")
+    fields = [("X-%d" % i, ("%d-" % i) * 8000) for i in range(60)]
+    raw = c.request(body={"model": "m"}, headers=fields, send=False)
+    for at in range(0, len(raw), 50000):
+        c.send(raw[at:at + 50000])
+    assert len(raw) > 1000000 and c.answer().status == 200
+    got = pod.requests[-1]
+    assert [got.header(name) for name, _ in fields] == [value for _, value in fields]
+    # The same on the way back.
+    pod.script = lambda q: q.reply(headers=fields)
+    c.chat()
+    r = c.answer()
+    assert r.status == 200 and [r.header(name) for name, _ in fields] == [value for _, value in fields]
