@@ -101,6 +101,7 @@ static inline bool client_is_secure(const struct client *c)
     return c->conn.tls != NULL;
 }
 
+#define CLIENT_BODY_SPARE 64 /* bytes behind a body that belong to it and are not set */
 /* Ownership of the body goes to the caller (mem_free), who gives its bytes back with client_release_held. */
 char *client_take_body(struct client *c, size_t *n);
 void client_release_held(struct client_rules *rules, size_t n_bytes);

@@ -8,6 +8,7 @@
 
 #define OPENAI_MODEL_MAX 1024 /* longest decoded model name, bytes */
 #define OPENAI_MAX_DEPTH 1024 /* nested arrays and objects */
+#define OPENAI_SPARE     64   /* bytes behind a body that openai_inspect writes to */
 
 enum openai_verdict {
     OPENAI_OK,
@@ -39,8 +40,9 @@ bool openai_use_simd(enum openai_simd kind);
 
 /* Validates the whole body as one JSON value (RFC 8259; any bytes >= 0x80 and any \uXXXX inside strings pass)
  * and finds the top-level keys. Of a key given twice the last counts, also when spelled with escapes. One
- * pass, no allocation, no recursion. */
-enum openai_verdict openai_inspect(struct slice body, struct openai_body *out);
+ * pass, no allocation, no recursion. The OPENAI_SPARE bytes behind the body are made NULs: the scan stops at
+ * them, and needs no look at where it is. `out` refers to the body. */
+enum openai_verdict openai_inspect(char *body, size_t n, struct openai_body *out);
 /* In all that follows bytes that are not UTF-8 become U+FFFD, so that what we write is JSON whatever we were
  * given. False: over the buffer's maximum; what was appended so far stays. */
 

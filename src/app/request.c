@@ -247,8 +247,10 @@ static enum openai_verdict request_inspect_form(const struct request *r, struct 
 
 static enum openai_verdict request_inspect(const struct request *r, struct openai_body *found)
 {
+    static_assert(CLIENT_BODY_SPARE >= OPENAI_SPARE, "openai_inspect writes behind the body");
+
     return r->out->boundary != NULL ? request_inspect_form(r, found)
-                                    : openai_inspect((struct slice){r->out->body, r->body_n}, found);
+                                    : openai_inspect(r->out->body, r->body_n, found);
 }
 
 /* As long as a header may be; what is longer counts as far as that. */

@@ -1,8 +1,9 @@
 /* openai: bodies in the OpenAI style. Its larger part is a JSON scanner that validates a request body and
- * remembers the two top-level values the router needs. Nearly all of such a body is text inside long strings:
- * they are skipped 64 bytes at a time by a routine for the processor at hand, which stops only where there is
- * something to look at. Keys and other short strings are over after one look at 16 bytes. Also here: the
- * bodies the router writes itself, and the end of an event stream. */
+ * remembers the few top-level values the router needs. Nearly all of such a body is text inside long strings:
+ * they are read 64 bytes at a time by a routine for the processor at hand, which stops only where there is
+ * something to look at. NULs behind the body stop it too, as they are wrong everywhere in JSON: so nothing
+ * here asks where the body ends but what found a NUL. Also here: the bodies the router writes itself, and the
+ * end of an event stream. */
 #include "openai.h"
 #include "json.h"
 
@@ -26,16 +27,13 @@ struct openai_marks {
     uint64_t known; /* may follow a backslash: a backslash, most letters; the others are looked at singly */
 };
 
-/* A place in a string, and what there is to stop for in the 64 bytes of its block, if it has as many. */
+/* A place in a string, and what there is to stop for in the 64 bytes of its block. */
 struct openai_place {
     const unsigned char *block; /* its first byte does not follow a backslash */
     uint64_t stop;              /* ends the string, or must not be in it */
     uint64_t odd;               /* follows a backslash and is not known */
     uint64_t cut;               /* 1: the last byte is a backslash that belongs to the next block */
 };
-
-/* Moves on to the first whole block with something to stop for, or to the one that is not whole. */
-typedef void openai_skip_fn(struct openai_place *place, const unsigned char *end);
 
 /* True: there is something to stop for. The cut is asked for by the sign: that costs a jump and no
  * arithmetic. */
@@ -49,20 +47,22 @@ OPENAI_INLINE bool openai_judge(struct openai_place *at, struct openai_marks m)
     return (at->stop | at->odd) != 0 || (int64_t)escapers < 0;
 }
 
-/* The loop of every kind of scan. Most blocks of most texts have no mark at all. A block that is cut stops it
- * as well: to step back inside would make each address wait for the marks of the block before. */
-OPENAI_INLINE void openai_skip(struct openai_place *place, const unsigned char *end,
-                               bool (*any_mark)(const unsigned char *),
+typedef bool openai_any_fn(const unsigned char *block);
+
+/* Moves on to the first block with something to stop for; false: over n blocks without. Most blocks of most
+ * texts have no mark at all. A block that is cut stops it as well: to step back inside would make each
+ * address wait for the marks of the block before. */
+OPENAI_INLINE bool openai_skip(struct openai_place *place, size_t n, openai_any_fn *any_mark,
                                struct openai_marks (*marks)(const unsigned char *))
 {
     struct openai_place at = {.block = place->block};
-    const unsigned char *whole_end = end - (size_t)(end - at.block) % 64;
 
-    for (; at.block != whole_end; at.block += 64) {
+    for (; n > 0; n--, at.block += 64) {
         if (any_mark(at.block) && openai_judge(&at, marks(at.block)))
             break;
     }
     *place = at;
+    return n > 0;
 }
 
 /* Whether one of 8 bytes is a quote, a backslash or a control byte. */
@@ -78,9 +78,9 @@ static bool openai_any_mark(const unsigned char *p)
 }
 
 /* openai_marks_plain asks itself, of 8 bytes at a time. */
-OPENAI_INLINE bool openai_any_plain(const unsigned char *p)
+OPENAI_INLINE bool openai_any_plain(const unsigned char *block)
 {
-    return p != NULL;
+    return block != NULL;
 }
 
 static struct openai_marks openai_marks_plain(const unsigned char *p)
@@ -97,11 +97,6 @@ static struct openai_marks openai_marks_plain(const unsigned char *p)
     }
     m.known = m.slash;
     return m;
-}
-
-static void openai_skip_plain(struct openai_place *place, const unsigned char *end)
-{
-    openai_skip(place, end, openai_any_plain, openai_marks_plain);
 }
 
 #ifdef OPENAI_HAS_SSE2
@@ -163,13 +158,8 @@ OPENAI_INLINE struct openai_marks openai_marks_sse2(const unsigned char *p)
     return (struct openai_marks){stop, slash, letter | slash};
 }
 
-static void openai_skip_sse2(struct openai_place *place, const unsigned char *end)
-{
-    openai_skip(place, end, openai_any_sse2, openai_marks_sse2);
-}
-
 /* Processors with AVX2 have BMI too: asking for both loses none. */
-#define OPENAI_AVX2_CODE __attribute__((target("avx2,bmi")))
+#define OPENAI_AVX2_CODE __attribute__((target("avx2,bmi,bmi2")))
 
 OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_stops_avx2(__m256i v)
 {
@@ -227,9 +217,65 @@ OPENAI_AVX2_CODE OPENAI_INLINE struct openai_marks openai_marks_avx2(const unsig
     };
 }
 
-OPENAI_AVX2_CODE static void openai_skip_avx2(struct openai_place *place, const unsigned char *end)
+/* ---- what needs a look, with AVX2 ----
+ *
+ * Nearly all escapes are simple, so blocks with such escapes are passed over without a look at any mask. Two
+ * functions turn each of 32 bytes into one that is below 0x21 if it needs a look: if it ends the string, must
+ * not be in it, or follows a backslash and is not one of a few letters. They know no more than the one or two
+ * bytes before it. Bytes that need no look are thereby proved good. */
+
+/* The quote takes the place of the space, next to the control bytes. */
+OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_swap_avx2(const unsigned char *p)
 {
-    openai_skip(place, end, openai_any_avx2, openai_marks_avx2);
+    return _mm256_xor_si256(openai_load_avx2(p), _mm256_set1_epi8(2));
+}
+
+/* All ones where the (swapped) byte is what the table has for its low half: " f t n / and what is given for
+ * the backslash; r and b would have the place of the quote. */
+OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_simple_avx2(__m256i v, char backslash)
+{
+    const __m128i table =
+        _mm_setr_epi8('"' ^ 2, 0, 0, 0, 'f' ^ 2, 0, 't' ^ 2, 0, 0, 0, 0, 0, 'n' ^ 2, '/' ^ 2, backslash, 0);
+
+    return _mm256_cmpeq_epi8(v, _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), v));
+}
+
+/* Takes all backslashes for such that escape: right as long as two in a row need a look, and there are no two
+ * before p. */
+OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_rough_avx2(const unsigned char *p)
+{
+    const __m256i v = openai_swap_avx2(p);
+
+    return _mm256_blendv_epi8(v, openai_simple_avx2(v, 0), openai_is_avx2(openai_load_avx2(p - 1), '\\'));
+}
+
+/* Two in a row are one character: the byte behind them is not escaped, if there is no third one. There a
+ * third one needs a look, and so does all that is no small letter. */
+OPENAI_AVX2_CODE OPENAI_INLINE __m256i openai_fine_avx2(const unsigned char *p)
+{
+    const __m256i v = openai_swap_avx2(p);
+    const __m256i behind_two = _mm256_subs_epu8(v, _mm256_set1_epi8(('\\' ^ 2) - 0x20));
+    const __m256i behind_any = _mm256_blendv_epi8(openai_simple_avx2(v, '\\' ^ 2), behind_two,
+                                                  openai_is_avx2(openai_load_avx2(p - 2), '\\'));
+
+    return _mm256_blendv_epi8(v, behind_any, openai_is_avx2(openai_load_avx2(p - 1), '\\'));
+}
+
+OPENAI_AVX2_CODE OPENAI_INLINE bool openai_any_rough_avx2(const unsigned char *block)
+{
+    const __m256i lower = _mm256_min_epu8(openai_rough_avx2(block), openai_rough_avx2(block + 32));
+    const __m256i below = _mm256_subs_epu8(_mm256_set1_epi8(0x21), lower);
+
+    return !_mm256_testz_si256(below, below);
+}
+
+/* Which bytes need a look: bit i is byte i. */
+OPENAI_AVX2_CODE OPENAI_INLINE uint64_t openai_all_fine_avx2(const unsigned char *block)
+{
+    const __m256i a = openai_fine_avx2(block), b = openai_fine_avx2(block + 32), top = _mm256_set1_epi8(0x20);
+
+    return openai_bits_avx2(_mm256_cmpeq_epi8(_mm256_min_epu8(a, top), a),
+                            _mm256_cmpeq_epi8(_mm256_min_epu8(b, top), b));
 }
 
 #endif
@@ -250,19 +296,17 @@ enum openai_key {
 };
 
 struct openai_scan {
-    const unsigned char *p, *end;
-    openai_skip_fn *skip;
-    enum openai_key key;        /* the top-level key whose value comes next */
-    const unsigned char *model; /* where the value of the last "model" starts; NULL: none */
-    struct slice model_raw;     /* that value when it is a string, with its quotes */
+    const unsigned char *p, *end; /* NULs follow */
+    const unsigned char *model;   /* where the value of the last "model" starts; NULL: none */
+    struct slice model_raw;       /* that value when it is a string, with its quotes */
     bool stream;
     struct slice user;
     const unsigned char *options; /* as `model`, of the last "stream_options" */
     struct prompt_fields prompt;
     const char *error;
     const unsigned char *error_at;
-    size_t depth;
-    unsigned char closer[OPENAI_MAX_DEPTH + 1]; /* what ends the array or object of each depth, from 1 */
+    size_t outside; /* depth of what openai_nested starts in: 1 in the object that is the body */
+    unsigned char closers[OPENAI_MAX_DEPTH + 1]; /* what ends the array or object of each depth, from 1 */
 };
 
 /* Each part of the scanner returns the place behind what it read, or NULL with an error. The place is handed
@@ -287,20 +331,28 @@ static const unsigned char *openai_unexpected(struct openai_scan *s, const unsig
     return openai_fail(s, at, error);
 }
 
-/* The first byte from *at on that is no white space; NUL at the end, as that is wrong everywhere. */
-OPENAI_INLINE unsigned char openai_peek(const struct openai_scan *s, const unsigned char **at)
+/* The first byte from *at on that is no white space: NUL at the end, as that is wrong everywhere. */
+OPENAI_INLINE unsigned char openai_peek(const unsigned char **at)
 {
-    for (; *at < s->end; ++*at) {
-        const unsigned char c = **at;
+    unsigned char c = **at;
 
-        if (c > ' ')
-            return c;
-        if (c == ' ')
-            continue;
-        if (c != '\n' && c != '\r' && c != '\t')
-            return c;
+    while (c <= ' ' && (c == ' ' || c == '\n' || c == '\r' || c == '\t'))
+        c = *++*at;
+    return c;
+}
+
+/* The same behind the byte at *at, a comma or a colon. A string is usual there, with a space before it or
+ * without. */
+OPENAI_INLINE unsigned char openai_next(const unsigned char **at)
+{
+    const unsigned char *const p = *at;
+
+    if (memcmp(p + 1, " \"", 2) == 0) {
+        *at = p + 2;
+        return '"';
     }
-    return '\0';
+    *at = p + 1;
+    return p[1] == '"' ? '"' : openai_peek(at);
 }
 
 /* ---- strings ---- */
@@ -365,99 +417,152 @@ static const unsigned char *openai_string_end(struct openai_scan *s, const unsig
 {
     const unsigned char *p = block + __builtin_ctzll(stop);
 
-    if (p >= s->end)
-        return openai_fail(s, s->end, openai_no_quote);
+    if (p == s->end)
+        return openai_fail(s, p, openai_no_quote);
     return *p == '"' ? p + 1 : openai_fail(s, p, openai_control);
 }
 
-/* The last bytes of a body, fewer than a block: filled up with NULs, of which the first one always stops, as
- * a control byte or as what follows a backslash. */
-static const unsigned char *openai_string_tail(struct openai_scan *s, const unsigned char *block)
+/* Looks at a string from at->block on, until n blocks have nothing to stop for. The place behind its closing
+ * quote; NULL with an error, or without one if the string goes on at at->block. */
+OPENAI_INLINE const unsigned char *openai_look(struct openai_scan *s, struct openai_place *at, size_t n,
+                                               openai_any_fn *any_mark,
+                                               struct openai_marks (*marks)(const unsigned char *))
 {
-    unsigned char copy[64] = {0};
-    struct openai_place at = {.block = copy};
-
-    memcpy(copy, block, (size_t)(s->end - block));
-    s->skip(&at, copy + sizeof(copy));
-    return openai_escapes(s, block, at) ? openai_string_end(s, block, at.stop) : NULL;
-}
-
-/* The inside of any string, and its closing quote. */
-static const unsigned char *openai_long_string(struct openai_scan *s, const unsigned char *start)
-{
-    struct openai_place at = {.block = start};
-
-    for (s->skip(&at, s->end); s->end - at.block >= 64; s->skip(&at, s->end)) {
-        if (at.odd != 0 && !openai_escapes(s, at.block, at))
+    while (openai_skip(at, n, any_mark, marks)) {
+        if (at->odd != 0 && !openai_escapes(s, at->block, *at))
             return NULL;
-        if (at.stop != 0)
-            return openai_string_end(s, at.block, at.stop);
-        at.block += 64 - at.cut;
-    }
-    return openai_string_tail(s, at.block);
-}
-
-/* The same for strings of less than 16 bytes without escapes; NULL, without an error, for any other. */
-typedef const unsigned char *openai_short_fn(const struct openai_scan *s, const unsigned char *at);
-
-OPENAI_INLINE const unsigned char *openai_short_plain(const struct openai_scan *s, const unsigned char *at)
-{
-    for (size_t i = 0; i < 16 && at + i < s->end; i++) {
-        if (at[i] == '"')
-            return at + i + 1;
-        if (at[i] == '\\' || at[i] < 0x20)
-            return NULL;
+        if (at->stop != 0)
+            return openai_string_end(s, at->block, at->stop);
+        at->block += 64 - at->cut;
     }
     return NULL;
 }
 
+static const unsigned char *openai_rest_plain(struct openai_scan *s, const unsigned char *at)
+{
+    struct openai_place place = {.block = at};
+
+    return openai_look(s, &place, SIZE_MAX, openai_any_plain, openai_marks_plain);
+}
+
+/* The last block in which a byte needs a look, and which ones do. */
+struct openai_window {
+    const unsigned char *block;
+    uint64_t looks;
+};
+
+/* The inside of a string starts at `at`. Its first byte that needs a look, or one before it. */
+typedef const unsigned char *openai_first_fn(struct openai_window *w, const unsigned char *at);
+/* The same string from there on, and its closing quote. */
+typedef const unsigned char *openai_rest_fn(struct openai_scan *s, const unsigned char *at);
+
+/* Most strings are short. */
+OPENAI_INLINE const unsigned char *openai_first_plain(struct openai_window *w, const unsigned char *at)
+{
+    const unsigned char *const last = at + 16;
+
+    (void)w;
+    while (at < last && *at != '"' && *at != '\\' && *at >= 0x20)
+        at++;
+    return at;
+}
+
 #ifdef OPENAI_HAS_SSE2
-OPENAI_INLINE unsigned openai_short_stops(const unsigned char *p)
+static const unsigned char *openai_rest_sse2(struct openai_scan *s, const unsigned char *at)
 {
-    const __m128i v = openai_load_sse2(p);
+    struct openai_place place = {.block = at};
 
-    return (unsigned)_mm_movemask_epi8(_mm_or_si128(openai_stops_sse2(v), openai_is_sse2(v, '\\')));
+    return openai_look(s, &place, SIZE_MAX, openai_any_sse2, openai_marks_sse2);
 }
 
-/* The last bytes of a body, fewer than 16: looked at together with what stands before them. */
-static unsigned openai_short_tail(const struct openai_scan *s, const unsigned char *at)
+OPENAI_INLINE const unsigned char *openai_first_sse2(struct openai_window *w, const unsigned char *at)
 {
-    if (s->end - s->p < 16)
-        return 0;
-    return openai_short_stops(s->end - 16) >> (16 - (s->end - at));
+    (void)w;
+    return at + __builtin_ctz((unsigned)_mm_movemask_epi8(openai_any16_sse2(at)) | 1u << 16);
 }
 
-OPENAI_INLINE const unsigned char *openai_short_sse2(const struct openai_scan *s, const unsigned char *at)
+OPENAI_INLINE bool openai_are_two(const unsigned char *p)
 {
-    const unsigned stops = s->end - at >= 16 ? openai_short_stops(at) : openai_short_tail(s, at);
+    return memcmp(p, "\\\\", 2) == 0;
+}
 
-    if (stops == 0)
-        return NULL;
-    at += (unsigned)__builtin_ctz(stops);
-    return *at == '"' ? at + 1 : NULL;
+/* The first block from `at` on that has a byte that needs a look. A block behind two backslashes is none for
+ * the rough look; what it passes over does not end with two. Right before `at` none escapes another byte than
+ * the fine look takes it for: one does, two do not. */
+OPENAI_AVX2_CODE static struct openai_window openai_pass_avx2(const unsigned char *at)
+{
+    for (;; at += 64) {
+        const bool two = openai_are_two(at - 2);
+        uint64_t looks;
+
+        while (!two && !openai_any_rough_avx2(at))
+            at += 64;
+        /* or the compiler has the loop keep parts of each block for the fine look, which is rare */
+        __asm__("" : "+r"(at));
+        looks = openai_all_fine_avx2(at);
+        if (looks != 0)
+            return (struct openai_window){at, looks};
+    }
+}
+
+/* What the window has of the keys and short values between two long strings is used as well: whether a byte
+ * needs a look does not depend on where a string starts. The escapes that are passed over are in no key that
+ * matters. */
+OPENAI_AVX2_CODE OPENAI_INLINE const unsigned char *openai_first_avx2(struct openai_window *w,
+                                                                      const unsigned char *at)
+{
+    const size_t offset = (size_t)(at - w->block);
+
+    if (offset >= 64 || w->looks >> offset == 0) {
+        *w = openai_pass_avx2(offset < 64 ? w->block + 64 : at);
+        return w->block + __builtin_ctzll(w->looks);
+    }
+    return at + __builtin_ctzll(w->looks >> offset);
+}
+
+/* Where one byte needed a look, more of them are likely to follow. */
+OPENAI_AVX2_CODE static const unsigned char *openai_rest_avx2(struct openai_scan *s, const unsigned char *at)
+{
+    struct openai_place place;
+    struct openai_window w;
+    const unsigned char *end;
+
+    do {
+        place.block = at[-1] == '\\' && at[-2] != '\\' ? at - 1 : at;
+        end = openai_look(s, &place, 4, openai_any_avx2, openai_marks_avx2);
+        if (end != NULL || s->error != NULL)
+            return end;
+        w = openai_pass_avx2(place.block);
+        at = w.block + __builtin_ctzll(w.looks);
+    } while (*at != '"');
+    return at + 1;
 }
 #endif
+
+/* The inside of any string, and its closing quote. */
+OPENAI_INLINE const unsigned char *openai_string(struct openai_scan *s, const unsigned char *at,
+                                                 struct openai_window *w, openai_first_fn *first,
+                                                 openai_rest_fn *rest)
+{
+    at = first(w, at);
+    return *at == '"' ? at + 1 : rest(s, at);
+}
 
 /* ---- numbers and words ---- */
 
 static const unsigned char *openai_literal(struct openai_scan *s, const unsigned char *at, struct slice word)
 {
-    if ((size_t)(s->end - at) < word.n || memcmp(at, word.p, word.n) != 0)
+    if (memcmp(at, word.p, word.n) != 0)
         return openai_fail(s, at, "unknown word: expected true, false or null");
     return at + word.n;
 }
 
 /* Behind the digits at `at`, `at` itself when there is none. */
-OPENAI_INLINE const unsigned char *openai_digits(const struct openai_scan *s, const unsigned char *at)
+OPENAI_INLINE const unsigned char *openai_digits(const unsigned char *at)
 {
-    while (at < s->end && *at >= '0' && *at <= '9')
+    while (*at >= '0' && *at <= '9')
         at++;
     return at;
-}
-
-OPENAI_INLINE bool openai_next_is(const struct openai_scan *s, const unsigned char *at, char a, char b)
-{
-    return at < s->end && (*at == (unsigned char)a || *at == (unsigned char)b);
 }
 
 /* Errors are at its first byte. */
@@ -465,18 +570,18 @@ static const unsigned char *openai_number(struct openai_scan *s, const unsigned 
 {
     const unsigned char *first = at, *digits = at + (*at == '-');
 
-    at = openai_digits(s, digits);
+    at = openai_digits(digits);
     if (at == digits || (*digits == '0' && at - digits > 1))
         return openai_fail(s, first, "bad number: expected digits without leading zeros");
-    if (openai_next_is(s, at, '.', '.')) {
+    if (*at == '.') {
         digits = at + 1;
-        at = openai_digits(s, digits);
+        at = openai_digits(digits);
         if (at == digits)
             return openai_fail(s, first, "bad number: expected digits after the point");
     }
-    if (openai_next_is(s, at, 'e', 'E')) {
-        digits = at + 1 + openai_next_is(s, at + 1, '+', '-');
-        at = openai_digits(s, digits);
+    if (*at == 'e' || *at == 'E') {
+        digits = at + 1 + (at[1] == '+' || at[1] == '-');
+        at = openai_digits(digits);
         if (at == digits)
             return openai_fail(s, first, "bad number: expected digits in the exponent");
     }
@@ -587,8 +692,9 @@ static struct slice openai_decode_piece(struct slice raw, size_t *at, char code[
     return (struct slice){code, (size_t)(openai_utf8(code, c) - code)};
 }
 
-/* raw: the inside of a string that was validated. Returns NULL or what was wrong. */
-static const char *openai_decode(struct slice raw, char *out, size_t max, size_t *n)
+static const char openai_long_name[] = "model name longer than 1024 bytes";
+
+static const char *openai_decode_escapes(struct slice raw, char *out, size_t max, size_t *n)
 {
     char code[4];
     bool good;
@@ -600,10 +706,23 @@ static const char *openai_decode(struct slice raw, char *out, size_t max, size_t
         if (!good)
             return "model name with a NUL or half a surrogate pair";
         if (piece.n > max - *n)
-            return "model name longer than 1024 bytes";
+            return openai_long_name;
         memcpy(out + *n, piece.p, piece.n);
         *n += piece.n;
     }
+    return NULL;
+}
+
+/* raw: the inside of a string that was validated. Returns NULL or what was wrong. */
+static const char *openai_decode(struct slice raw, char *out, size_t max, size_t *n)
+{
+    if (memchr(raw.p, '\\', raw.n) != NULL)
+        return openai_decode_escapes(raw, out, max, n);
+    *n = 0;
+    if (raw.n > max)
+        return openai_long_name;
+    memcpy(out, raw.p, raw.n);
+    *n = raw.n;
     return NULL;
 }
 
@@ -640,56 +759,152 @@ static enum openai_key openai_any_key(struct slice raw)
     char plain[14];
     size_t n;
 
-    if (raw.n > 6 * sizeof(plain) || openai_decode(raw, plain, sizeof(plain), &n) != NULL)
+    if (raw.n > 6 * sizeof(plain) || openai_decode_escapes(raw, plain, sizeof(plain), &n) != NULL)
         return OPENAI_KEY_OTHER;
     return openai_plain_key((struct slice){plain, n});
 }
 
 /* ---- structure ---- */
 
-/* A key with its colon; c is the byte at `at`. */
-OPENAI_INLINE const unsigned char *openai_member(struct openai_scan *s, const unsigned char *at,
-                                                 unsigned char c, openai_short_fn *short_string)
+/* A colon, right behind the key or not. */
+OPENAI_INLINE const unsigned char *openai_colon(struct openai_scan *s, const unsigned char *at)
 {
-    const unsigned char *end;
-    bool plain;
+    if (*at != ':' && openai_peek(&at) != ':')
+        return openai_fail(s, at, "expected a colon after the key");
+    return at;
+}
+
+static const char openai_no_key[] = "expected a key in quotes";
+
+/* A key that does not matter; c is the byte at `at`. The place of its colon. */
+OPENAI_INLINE const unsigned char *openai_any_member(struct openai_scan *s, const unsigned char *at,
+                                                     unsigned char c, struct openai_window *w,
+                                                     openai_first_fn *first, openai_rest_fn *rest)
+{
+    if (c != '"')
+        return openai_unexpected(s, at, openai_no_key);
+    at = openai_string(s, at + 1, w, first, rest);
+    return at != NULL ? openai_colon(s, at) : NULL;
+}
+
+/* The same for one that does. */
+OPENAI_INLINE const unsigned char *openai_member(struct openai_scan *s, const unsigned char *at,
+                                                 unsigned char c, enum openai_key *key,
+                                                 struct openai_window *w, openai_first_fn *first,
+                                                 openai_rest_fn *rest)
+{
+    const char *const inside = (const char *)at + 1;
 
     if (c != '"')
-        return openai_unexpected(s, at, "expected a key in quotes");
-    end = short_string(s, at + 1);
-    plain = end != NULL;
-    if (!plain && (end = openai_long_string(s, at + 1)) == NULL)
-        return NULL;
-    if (s->depth == 1) {
-        const struct slice raw = {(const char *)at + 1, (size_t)(end - at) - 2};
-
-        s->key = plain ? openai_plain_key(raw) : openai_any_key(raw);
+        return openai_unexpected(s, at, openai_no_key);
+    at = first(w, at + 1);
+    if (*at == '"') {
+        *key = openai_plain_key((struct slice){inside, (size_t)((const char *)at - inside)});
+        return openai_colon(s, at + 1);
     }
-    if ((end == s->end || *end != ':') && openai_peek(s, &end) != ':')
-        return openai_fail(s, end, "expected a colon after the key");
-    return end + 1;
+    at = rest(s, at);
+    if (at == NULL)
+        return NULL;
+    *key = openai_any_key((struct slice){inside, (size_t)((const char *)at - inside) - 1});
+    return openai_colon(s, at);
+}
+
+OPENAI_INLINE const unsigned char *openai_scalar(struct openai_scan *s, const unsigned char *at,
+                                                 unsigned char c, struct openai_window *w,
+                                                 openai_first_fn *first, openai_rest_fn *rest)
+{
+    return c == '"' ? openai_string(s, at + 1, w, first, rest) : openai_word(s, at, c);
+}
+
+/* An array or object starts: its closer is two behind its opener in ASCII. */
+OPENAI_INLINE const unsigned char *openai_open(struct openai_scan *s, const unsigned char *at,
+                                               unsigned char c, unsigned char **top)
+{
+    if (*top == s->closers + OPENAI_MAX_DEPTH)
+        return openai_fail(s, at, "arrays and objects nested more than 1024 deep");
+    *++*top = (unsigned char)(c + 2);
+    return at + 1;
+}
+
+static const unsigned char *openai_no_comma(struct openai_scan *s, const unsigned char *at,
+                                            unsigned char closer)
+{
+    return openai_unexpected(s, at,
+                             closer == '}' ? "expected a comma or } after a member"
+                                           : "expected a comma or ] after an element");
+}
+
+/* An array or object with all that is in it. Each round is one value, in an object with its key; an array or
+ * object is a value when it opens and when it closes. */
+OPENAI_INLINE const unsigned char *openai_nested(struct openai_scan *s, const unsigned char *at,
+                                                 unsigned char c, struct openai_window *w,
+                                                 openai_first_fn *first, openai_rest_fn *rest)
+{
+    unsigned char *const bottom = s->closers + s->outside, *top = bottom;
+
+    *bottom = ' '; /* opens nothing */
+    for (;;) {
+        if (*top == '}') {
+            at = openai_any_member(s, at, c, w, first, rest);
+            if (at == NULL)
+                return NULL;
+            c = openai_next(&at);
+        }
+        if (c == '"') {
+            at = openai_string(s, at + 1, w, first, rest);
+        } else if (c == '{' || c == '[') {
+            at = openai_open(s, at, c, &top);
+            if (at == NULL)
+                return NULL;
+            c = openai_peek(&at);
+            if (c != *top)
+                continue;
+        } else {
+            at = openai_word(s, at, c);
+        }
+        if (at == NULL)
+            return NULL;
+        c = openai_peek(&at);
+        for (; c != ','; c = openai_peek(&at)) {
+            if (c != *top)
+                return openai_no_comma(s, at, *top);
+            at++;
+            if (--top == bottom)
+                return at;
+        }
+        c = openai_next(&at);
+    }
+}
+
+OPENAI_INLINE const unsigned char *openai_value(struct openai_scan *s, const unsigned char *at,
+                                                unsigned char c, struct openai_window *w,
+                                                openai_first_fn *first, openai_rest_fn *rest)
+{
+    return c == '{' || c == '[' ? openai_nested(s, at, c, w, first, rest)
+                                : openai_scalar(s, at, c, w, first, rest);
 }
 
 /* A string with its quotes; {NULL, 0} for any other value. */
-static struct slice openai_string(const unsigned char *start, const unsigned char *end)
+static struct slice openai_if_string(const unsigned char *start, const unsigned char *end)
 {
     return *start == '"' ? (struct slice){(const char *)start, (size_t)(end - start)}
                          : (struct slice){NULL, 0};
 }
 
-/* The value of a top-level key that the router knows: [start, end), of arrays and objects the first byte. */
-static void openai_note(struct openai_scan *s, const unsigned char *start, const unsigned char *end)
+/* The value of a key: [start, end). */
+static void openai_note(struct openai_scan *s, enum openai_key key, const unsigned char *start,
+                        const unsigned char *end)
 {
-    switch (s->key) {
+    switch (key) {
     case OPENAI_KEY_MODEL:
         s->model = start;
-        s->model_raw = openai_string(start, end);
+        s->model_raw = openai_if_string(start, end);
         break;
     case OPENAI_KEY_STREAM:
         s->stream = *start == 't';
         break;
     case OPENAI_KEY_USER:
-        s->user = openai_string(start, end);
+        s->user = openai_if_string(start, end);
         break;
     case OPENAI_KEY_OPTIONS:
         s->options = start;
@@ -712,122 +927,97 @@ static void openai_note(struct openai_scan *s, const unsigned char *start, const
     case OPENAI_KEY_OTHER:
         break;
     }
-    s->key = OPENAI_KEY_OTHER;
 }
 
-OPENAI_INLINE const unsigned char *openai_open(struct openai_scan *s, const unsigned char *at,
-                                               unsigned char c)
+/* The members of the object that is the body; c is the byte at `at`, behind its brace. */
+OPENAI_INLINE const unsigned char *openai_members(struct openai_scan *s, const unsigned char *at,
+                                                  unsigned char c, struct openai_window *w,
+                                                  openai_first_fn *first, openai_rest_fn *rest)
 {
-    if (s->depth == OPENAI_MAX_DEPTH)
-        return openai_fail(s, at, "arrays and objects nested more than 1024 deep");
-    if (s->key != OPENAI_KEY_OTHER)
-        openai_note(s, at, at + 1);
-    s->closer[++s->depth] = c == '{' ? '}' : ']';
-    return at + 1;
-}
-
-/* A value that is no array or object; c is the byte at `at`. */
-OPENAI_INLINE const unsigned char *openai_scalar(struct openai_scan *s, const unsigned char *at,
-                                                 unsigned char c, openai_short_fn *short_string)
-{
-    const unsigned char *end;
-
-    if (c != '"')
-        end = openai_word(s, at, c);
-    else if ((end = short_string(s, at + 1)) == NULL)
-        end = openai_long_string(s, at + 1);
-    if (s->key != OPENAI_KEY_OTHER && end != NULL)
-        openai_note(s, at, end);
-    return end;
-}
-
-/* Behind a value: what it closes and then a comma, or the end of the body. */
-OPENAI_INLINE const unsigned char *openai_behind(struct openai_scan *s, const unsigned char *at)
-{
-    unsigned char c;
-
-    while ((c = openai_peek(s, &at)) == s->closer[s->depth]) {
-        s->depth--;
-        at++;
-    }
-    if (s->depth == 0)
-        return at == s->end ? at : openai_fail(s, at, "more text after the end of the JSON value");
-    if (c != ',')
-        return openai_unexpected(s, at,
-                                 s->closer[s->depth] == '}' ? "expected a comma or } after a member"
-                                                            : "expected a comma or ] after an element");
-    return at + 1;
-}
-
-/* Each round is one value, in an object with its key; an array or object is a value when it opens and, by
- * openai_behind, when it closes. */
-OPENAI_INLINE bool openai_document(struct openai_scan *s, openai_short_fn *short_string)
-{
-    const unsigned char *at = s->p;
-    unsigned char c = openai_peek(s, &at);
-    bool nested;
+    enum openai_key key = OPENAI_KEY_OTHER;
 
     for (;;) {
-        if (s->closer[s->depth] == '}') {
-            at = openai_member(s, at, c, short_string);
-            if (at == NULL)
-                return false;
-            c = openai_peek(s, &at);
-        }
-        nested = c == '{' || c == '[';
-        at = nested ? openai_open(s, at, c) : openai_scalar(s, at, c, short_string);
+        const unsigned char *start;
+
+        at = openai_member(s, at, c, &key, w, first, rest);
         if (at == NULL)
-            return false;
-        if (nested && (c = openai_peek(s, &at)) != s->closer[s->depth])
-            continue;
-        at = openai_behind(s, at);
-        if (at == NULL || s->depth == 0)
-            return at != NULL;
-        c = openai_peek(s, &at);
+            return NULL;
+        c = openai_next(&at);
+        start = at;
+        at = openai_value(s, at, c, w, first, rest);
+        if (at == NULL)
+            return NULL;
+        if (key != OPENAI_KEY_OTHER)
+            openai_note(s, key, start, at);
+        c = openai_peek(&at);
+        if (c == '}')
+            return at + 1;
+        if (c != ',')
+            return openai_no_comma(s, at, '}');
+        c = openai_next(&at);
     }
+}
+
+OPENAI_INLINE bool openai_document(struct openai_scan *s, openai_first_fn *first, openai_rest_fn *rest)
+{
+    struct openai_window place = {s->end + OPENAI_SPARE, 0}, *const w = &place; /* behind all strings */
+    const unsigned char *at = s->p;
+    unsigned char c = openai_peek(&at);
+
+    s->outside = c == '{';
+    if (c == '{') {
+        at++;
+        c = openai_peek(&at);
+        at = c == '}' ? at + 1 : openai_members(s, at, c, w, first, rest);
+    } else {
+        at = c == '"' ? rest(s, at + 1) : openai_value(s, at, c, w, first, rest);
+    }
+    if (at == NULL)
+        return false;
+    (void)openai_peek(&at);
+    return at == s->end || openai_fail(s, at, "more text after the end of the JSON value") != NULL;
 }
 
 /* ---- the kinds of scan ---- */
 
-struct openai_kind {
-    openai_skip_fn *skip;
-    bool (*document)(struct openai_scan *s);
-};
+/* Reads the body; false with an error. */
+typedef bool openai_document_fn(struct openai_scan *s);
 
 static bool openai_document_plain(struct openai_scan *s)
 {
-    return openai_document(s, openai_short_plain);
+    return openai_document(s, openai_first_plain, openai_rest_plain);
 }
-
-static const struct openai_kind openai_plain = {openai_skip_plain, openai_document_plain};
 
 #ifdef OPENAI_HAS_SSE2
 static bool openai_document_sse2(struct openai_scan *s)
 {
-    return openai_document(s, openai_short_sse2);
+    return openai_document(s, openai_first_sse2, openai_rest_sse2);
 }
 
-static const struct openai_kind openai_sse2 = {openai_skip_sse2, openai_document_sse2};
-static const struct openai_kind openai_avx2 = {openai_skip_avx2, openai_document_sse2};
+OPENAI_AVX2_CODE static bool openai_document_avx2(struct openai_scan *s)
+{
+    return openai_document(s, openai_first_avx2, openai_rest_avx2);
+}
 #endif
 
-static const struct openai_kind *openai_kind; /* NULL: not chosen yet */
+static openai_document_fn *openai_chosen; /* NULL: not chosen yet */
 
 bool openai_use_simd(enum openai_simd kind)
 {
     switch (kind) {
 #ifdef OPENAI_HAS_SSE2
     case OPENAI_AVX2:
-        if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi"))
+        if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi") ||
+            !__builtin_cpu_supports("bmi2"))
             return false;
-        openai_kind = &openai_avx2;
+        openai_chosen = openai_document_avx2;
         return true;
     case OPENAI_SSE2:
-        openai_kind = &openai_sse2;
+        openai_chosen = openai_document_sse2;
         return true;
 #endif
     case OPENAI_PLAIN:
-        openai_kind = &openai_plain;
+        openai_chosen = openai_document_plain;
         return true;
     default:
         return false;
@@ -884,28 +1074,28 @@ static enum openai_verdict openai_take_model(const struct openai_scan *s, struct
     return openai_verdict(out, OPENAI_OK, 0, NULL);
 }
 
-enum openai_verdict openai_inspect(struct slice body, struct openai_body *out)
+enum openai_verdict openai_inspect(char *body, size_t n, struct openai_body *out)
 {
+    static char empty[OPENAI_SPARE];
     const unsigned char *first;
-    struct openai_scan s; /* of `closer` what is used is written first */
+    struct openai_scan s; /* of `closers` what is used is written first */
 
-    if (openai_kind == NULL)
+    if (openai_chosen == NULL)
         openai_choose();
-    s.p = (const unsigned char *)(body.n > 0 ? body.p : "");
-    s.end = s.p + body.n;
-    s.skip = openai_kind->skip;
-    s.key = OPENAI_KEY_OTHER;
+    body = n > 0 ? body : empty;
+    memset(body + n, 0, OPENAI_SPARE);
+    s.p = (const unsigned char *)body;
+    s.end = s.p + n;
     s.model = NULL;
     s.model_raw = out->model_raw = (struct slice){NULL, 0};
     s.stream = out->stream = false;
     s.user = out->user = out->stream_options = (struct slice){NULL, 0};
     s.options = NULL;
     s.prompt = out->prompt = (struct prompt_fields){.prompt = NULL};
-    s.depth = 0;
-    s.closer[0] = ' '; /* a byte that openai_peek never returns: there is nothing to close */
+    s.error = NULL;
     out->model[0] = '\0';
     out->model_n = 0;
-    if (!openai_kind->document(&s))
+    if (!openai_chosen(&s))
         return openai_verdict(out, OPENAI_NOT_JSON, (size_t)(s.error_at - s.p), s.error);
     out->stream = s.stream;
     out->user = s.user;
@@ -913,7 +1103,7 @@ enum openai_verdict openai_inspect(struct slice body, struct openai_body *out)
     if (s.options != NULL)
         out->stream_options = (struct slice){(const char *)s.options, (size_t)(s.end - s.options)};
     first = s.p;
-    if (openai_peek(&s, &first) != '{')
+    if (openai_peek(&first) != '{')
         return openai_verdict(out, OPENAI_NOT_OBJECT, (size_t)(first - s.p),
                               "not an object: expected { ... }");
     return openai_take_model(&s, out);

@@ -174,7 +174,7 @@ static bool client_make_room(struct client *c, size_t n)
     while (cap < c->body_n + n)
         cap *= 2;
     if (cap > c->body_cap) {
-        c->body = mem_realloc(c->body, cap);
+        c->body = mem_realloc(c->body, cap + CLIENT_BODY_SPARE);
         c->body_cap = cap;
     }
     return true;
@@ -216,7 +216,7 @@ static void client_start_body(struct client *c, uint64_t length, bool send_conti
     c->state = CLIENT_BODY;
     if (length > 0 && length <= CLIENT_EXACT_BODY_MAX) {
         c->body_cap = (size_t)length;
-        c->body = mem_alloc(c->body_cap);
+        c->body = mem_alloc(c->body_cap + CLIENT_BODY_SPARE);
     }
     if (send_continue) {
         struct iovec iov = {(char *)(uintptr_t)go_on, sizeof go_on - 1};

@@ -22,10 +22,16 @@ static struct prefix_chain *chain_of(size_t n, size_t same, char other)
 
 static struct prefix_chain *chain(const char *body)
 {
+    const size_t n = strlen(body);
+    char *copy = mem_alloc(n + OPENAI_SPARE);
+    struct prefix_chain *c;
     struct openai_body b;
 
-    (void)openai_inspect(slice_of(body), &b);
-    return prefix_chain_of(&b.prompt, body + strlen(body));
+    memcpy(copy, body, n);
+    (void)openai_inspect(copy, n, &b);
+    c = prefix_chain_of(&b.prompt, copy + n);
+    mem_free(copy);
+    return c;
 }
 
 static void test_chains(void **state)
