@@ -70,7 +70,7 @@ torture := $(BUILD)/torture
 torture_clock := $(BUILD)/torture-clock.so
 torture_alloc := $(BUILD)/torture-alloc.so
 
-.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-fairness bench-features bench-routing bench-shares bench-kube bench-profile bench-ttft test e2e-openai e2e-vllm check torture mutants soak-streams soak-sessions valgrind lint generated generate rules chart deploy-check image-check generate-deploy demo fuzz fuzz-run format install clean help \
+.PHONY: all router sim unit fuzz-bins bench-bins bench bench-gates bench-fairness bench-features bench-routing bench-shares bench-kube bench-profile bench-ttft test e2e-openai e2e-vllm check torture mutants soak-streams soak-sessions valgrind lint generated generate rules chart lifecycle deploy-check image-check generate-deploy demo fuzz fuzz-run format install clean help \
         deps deps-demo deps-test FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -89,6 +89,7 @@ help:
 	@echo 'make soak S=1800  the same at half load for S seconds; memory and delay for each minute'
 	@echo 'make deploy-check  the Helm chart for a matrix of values (helm built with Go if there is none), the alert rules'
 	@echo 'make image-check  the image built and run: user, rights, read-only root, size, start (root, podman)'
+	@echo 'make lifecycle SEEDS=20  pods, routes, the API and the router itself come and go under load: requests, and how many were lost'
 	@echo 'make mutants     breaks one rule at a time and demands that a test notices'
 	@echo 'make coverage    all tests on a build that counts lines; the share that was run, by file'
 	@echo 'make differential  the same bytes through the router, HAProxy and nginx; each difference with its reason'
@@ -312,6 +313,9 @@ image-check: all
 generate-deploy:
 	$(Q)helm=$$(tests/deploy/tool helm $(tools) build) && deploy/helm/plain $$helm >$(tools)/kubernetes.yaml && \
 	mv $(tools)/kubernetes.yaml deploy/kubernetes.yaml
+
+lifecycle: all | deps-test
+	$(Q)SEEDS=$(or $(SEEDS),3) $(test_env) $(PYTHON) -m pytest -q -s -p no:cacheprovider tests/e2e/test_kube_lifecycle.py
 
 # Breaks one rule at a time in a copy of the tree; each break has to be caught by a test. Takes minutes.
 mutants: | deps-test

@@ -62,6 +62,11 @@ class Load:
             assert not t.is_alive(), "a client hangs"
         return self
 
+    def tell(self, what):
+        """One line of figures, for who runs the test with -s."""
+        print("\n%s: %d requests, %d lost, the longest took %.0f ms" %
+              (what, len(self.answers) + len(self.errors), len(self.lost), 1000 * max(a[1] for a in self.answers)))
+
     @property
     def lost(self):
         """Requests without a good answer."""

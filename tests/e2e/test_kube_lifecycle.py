@@ -4,6 +4,7 @@ pod after the turn that removed it."""
 import collections
 import datetime
 import json
+import os
 import random
 import signal
 import threading
@@ -77,7 +78,7 @@ class Cluster(KthenaWorld):
         return late
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(1, 1 + int(os.environ.get("SEEDS", "3"))))
 def test_random_programs(start, tmp_path, seed):
     """Pods and routes change at random while eight clients talk, and the API server fails in every way meanwhile."""
     rng = random.Random(seed)
@@ -116,6 +117,7 @@ def test_random_programs(start, tmp_path, seed):
         load.wait(rng.randint(5, 25))
     c.settle()
     load.stop()
+    load.tell("random program %d, %d late" % (seed, len(c.late())))
     assert load.lost == [] and len(load.answers) > 400
     assert c.late() == []
 
@@ -144,6 +146,7 @@ def test_objects_made_again(start, tmp_path):
         wait_until(lambda: in_force(20 + i) == {name}, "the new objects to be in force")
         load.wait(30)
     load.stop()
+    load.tell("objects deleted and made again 12 times")
     assert load.lost == [] and c.late() == []
     assert r.dump("queues")["queues"][0]["trackedSessions"] > 0
 
@@ -206,6 +209,7 @@ def test_scale_up_and_down_under_load(start, tmp_path):
         c.gone_at[n].append((time.monotonic(), "gone"))
     load.wait(100)
     load.stop()
+    load.tell("1 to 6 pods and back to 1, %d late" % len(c.late()))
     assert load.lost == [] and c.late() == []
     assert len({q.header("Host") for q in c.backend.requests}) == 6
 
@@ -228,6 +232,7 @@ def test_outage_under_load(start, tmp_path):
     c.note_gone(1)
     load.wait(100)
     load.stop()
+    load.tell("the API away and back with another set, %d late" % len(c.late()))
     assert load.lost == [] and c.late() == []
     for resource in ("pods", "modelservers", "modelroutes"):
         r.wait_metric("kthena_router_kubernetes_up", 1, resource=resource, timeout=10)
@@ -251,6 +256,7 @@ def test_drain_under_load(start, tmp_path):
     load.stop()
     assert stream.answer().status == 200
     assert r.wait_exit() == 0
+    load.tell("SIGTERM under load")
     assert load.lost == []
     assert r.stderr.find("stopped requests_cut=0")
 
@@ -299,7 +305,8 @@ def test_large_answer_does_not_stall_streams(start, tmp_path):
     for i in range(2000):
         c.put_pod("big-%d" % i, "127.1.%d.%d" % (i // 250, i % 250 + 1), labels={"app": "other"})
     c.add(1)
-    r = c.run()
+    r = c.run(wait=False)
+    wait_until(lambda: r.get("/readyz").status == 200, "the router to know the 2,001 pods", 20 * SLOW)
     wait_until(lambda: c.api.watching() == 3, "the watches", 20)
     before = r.metrics()
     c.api.error_in_watches(410)
