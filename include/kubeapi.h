@@ -23,6 +23,8 @@ struct kubeapi_options {
 
 /* NULL: *error says why, freed by the caller. Reads the kubeconfig. */
 struct kubeapi *kubeapi_new(struct loop *l, struct curlev *c, const struct kubeapi_options *o, char **error);
+/* Reads what kubeapi_new reads and the files that requests need, and talks to nobody. False: as there. */
+MUST_CHECK bool kubeapi_check(const struct kubeapi_options *o, char **error);
 /* Watches must be gone. */
 void kubeapi_free(struct kubeapi *a);
 

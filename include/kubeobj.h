@@ -51,6 +51,10 @@ MUST_CHECK bool kubeobj_list(const struct cJSON *outer, struct slice *version, s
 /* Code and text of a Status; 0 and "" where it has none. */
 int kubeobj_status(const struct cJSON *status, struct slice *message);
 
+/* The name of a namespace or a Service: lower-case letters, digits and dashes, these neither first nor last;
+ * at most 63. */
+bool kubeobj_is_label(struct slice s);
+
 /* "address:port", or NULL: not an IP address or no port. Freed by the caller. */
 char *kubeobj_authority(struct slice address, int64_t port);
 void kubeobj_free_endpoints(struct kubeobj_endpoint *e, size_t n);

@@ -59,6 +59,8 @@ void server_free(struct server *s);
 bool server_ready(struct server *s);
 /* A request or a connection ended: a drain may be over. */
 void server_check_idle(struct server *s);
+/* What a start would find wrong with the way to the Kubernetes API, without the network. For --check. */
+void server_check_surroundings(const struct config *c, struct config_report *report);
 /* Logs each problem of a report as a warning or an error. */
 void server_log_report(const struct config_report *r);
 

@@ -191,6 +191,7 @@ int main(int argc, char **argv)
         main_check_access_log(c, &report);
         main_check_certificate(c, &report);
         main_check_authorities(c, &report);
+        server_check_surroundings(c, &report);
         main_print_report(&report);
         status = main_check(&report);
         break;

@@ -98,6 +98,8 @@ static void server_set_rules(struct server *s)
 
 /* ---- the Kubernetes API ---- */
 
+#define SERVER_API_PROBLEM "Kubernetes API: %s"
+
 static bool server_needs_api(const struct config *c)
 {
     for (size_t i = 0; i < c->n_servers; i++)
@@ -106,15 +108,30 @@ static bool server_needs_api(const struct config *c)
     return c->kubernetes;
 }
 
+static struct kubeapi_options server_api_options(const struct config *c)
+{
+    return (struct kubeapi_options){.kubeconfig = c->kubeconfig,
+                                    .account_dir = c->kubernetes_account,
+                                    .host = getenv("KUBERNETES_SERVICE_HOST"),
+                                    .port = getenv("KUBERNETES_SERVICE_PORT"),
+                                    .insecure = c->kubernetes_insecure,
+                                    .watch_us = c->kubernetes_watch_timeout_us};
+}
+
+void server_check_surroundings(const struct config *c, struct config_report *report)
+{
+    const struct kubeapi_options o = server_api_options(c);
+    char *error = NULL;
+
+    if (server_needs_api(c) && !kubeapi_check(&o, &error))
+        config_report_add(report, true, SERVER_API_PROBLEM, error);
+    mem_free(error);
+}
+
 /* False: the configuration needs it and it cannot be reached in principle; *error, freed by the caller. */
 static bool server_open_api(struct server *s, const struct config *c, char **error)
 {
-    const struct kubeapi_options o = {.kubeconfig = c->kubeconfig,
-                                      .account_dir = c->kubernetes_account,
-                                      .host = getenv("KUBERNETES_SERVICE_HOST"),
-                                      .port = getenv("KUBERNETES_SERVICE_PORT"),
-                                      .insecure = c->kubernetes_insecure,
-                                      .watch_us = c->kubernetes_watch_timeout_us};
+    const struct kubeapi_options o = server_api_options(c);
 
     if (s->api != NULL || !server_needs_api(c))
         return true;
@@ -135,7 +152,7 @@ static void server_check_api(struct server *s, const struct config *c, struct co
     char *error = NULL;
 
     if (!server_open_api(s, c, &error))
-        config_report_add(report, true, "Kubernetes API: %s", error);
+        config_report_add(report, true, SERVER_API_PROBLEM, error);
     mem_free(error);
 }
 

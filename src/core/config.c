@@ -6,6 +6,7 @@
 #include "config_option.h"
 #include "config_routes.h"
 #include "config_text.h"
+#include "kubeobj.h"
 #include "mem.h"
 #include "nearest.h"
 
@@ -217,18 +218,28 @@ static const char *origin_text(enum config_origin origin)
     return origin == CONFIG_INI ? "the INI file's" : "the default";
 }
 
+/* The option's value as a text; "" when it does not fit. Freed by the caller. */
+static char *value_text(const struct config *c, enum config_option o)
+{
+    struct buf out;
+    char *text;
+
+    buf_init(&out, 4096);
+    if (!config_option_format(c, o, &out))
+        buf_clear(&out);
+    text = mem_dup_slice(buf_slice(&out));
+    buf_free(&out);
+    return text;
+}
+
 static void report_bad_env(const struct config *c, enum config_option o, struct slice value,
                            const char *error, bool fatal, struct config_report *report)
 {
-    struct buf in_force;
+    char *in_force = value_text(c, o);
 
-    buf_init(&in_force, 4096);
-    if (!config_option_format(c, o, &in_force))
-        buf_clear(&in_force);
-    config_report_add(report, fatal, "%s=\"%.*s\": %s; using %s \"%.*s\"", config_env_name(o),
-                      CONFIG_SHOWN(value), error, origin_text(c->origins[o]),
-                      CONFIG_SHOWN(buf_slice(&in_force)));
-    buf_free(&in_force);
+    config_report_add(report, fatal, "%s=\"%.*s\": %s; using %s \"%.80s\"", config_env_name(o),
+                      CONFIG_SHOWN(value), error, origin_text(c->origins[o]), in_force);
+    mem_free(in_force);
 }
 
 /* Empty counts as not set, as in the Go router, with the exceptions it has. */
@@ -245,12 +256,31 @@ static bool is_set(enum config_option o, struct slice value)
     return value.n > 0;
 }
 
+/* That the environment wins is no fault; --check says it, for who edits the file sees no effect. */
+static void set_from_env(struct config *c, enum config_option o, struct slice value, bool check,
+                         struct config_report *report)
+{
+    char *before = check && c->origins[o] == CONFIG_INI ? value_text(c, o) : NULL, *after = NULL, *error;
+
+    if (config_option_set(c, o, value, &error))
+        c->origins[o] = CONFIG_ENV;
+    else
+        report_bad_env(c, o, value, error, check, report);
+    if (before != NULL)
+        after = value_text(c, o);
+    if (after != NULL && strcmp(before, after) != 0)
+        config_report_add(report, false, "%s=\"%.80s\" overrides %s = %.80s of the INI file",
+                          config_env_name(o), after, config_option_row(o)->key, before);
+    mem_free(before);
+    mem_free(after);
+    mem_free(error);
+}
+
 static void apply_env(struct config *c, const struct config_inputs *in, bool check,
                       struct config_report *report)
 {
     for (enum config_option o = 0; o < CONFIG_OPTION_COUNT; o++) {
         struct slice name = slice_of(config_env_name(o)), value = env_value(in, name);
-        char *error;
 
         if (!is_set(o, value))
             continue;
@@ -258,11 +288,7 @@ static void apply_env(struct config *c, const struct config_inputs *in, bool che
             report_service_link(name, value, report);
             continue;
         }
-        if (config_option_set(c, o, value, &error))
-            c->origins[o] = CONFIG_ENV;
-        else
-            report_bad_env(c, o, value, error, check, report);
-        mem_free(error);
+        set_from_env(c, o, value, check, report);
     }
 }
 
@@ -415,6 +441,18 @@ static void check_tls(const struct config *c, struct config_report *report)
                           c->tls_cert[0] == '\0' ? "ROUTER_TLS_CERT" : "ROUTER_TLS_KEY");
 }
 
+/* Anything else would go into the path of each request. */
+static void check_namespace(const struct config *c, struct config_report *report)
+{
+    const struct slice namespace = slice_of(c->kubernetes_namespace);
+
+    if (namespace.n > 0 && !kubeobj_is_label(namespace))
+        config_report_add(report, true,
+                          "ROUTER_KUBERNETES_NAMESPACE is \"%.*s\": expected lower-case letters, digits and "
+                          "dashes",
+                          CONFIG_SHOWN(namespace));
+}
+
 static void check_use(const struct config *c, struct config_report *report)
 {
     if (c->n_routes == 0 && !c->kubernetes)
@@ -430,6 +468,7 @@ static void finish(struct config *c, struct config_report *report)
     check_strategies(c, report);
     check_ports(c, report);
     check_tls(c, report);
+    check_namespace(c, report);
     split_list(c->session_boost_header, &c->session_headers, &c->n_session_headers);
     split_list(c->fairness_user_header, &c->user_headers, &c->n_user_headers);
     if (c->cors_allow_origins[0] != '\0')

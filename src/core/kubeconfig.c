@@ -4,6 +4,8 @@
 
 #include <yaml.h>
 
+#include "authority.h"
+#include "kubeobj.h"
 #include "mem.h"
 
 #define CHECK(ok, ...)                                                                                       \
@@ -114,19 +116,65 @@ static bool take_data(yaml_document_t *doc, const yaml_node_t *map, const char *
     return true;
 }
 
-static bool take_cluster(yaml_document_t *doc, const yaml_node_t *cluster, struct kubeconfig *k, char **error)
+/* The token and the like: one that is there and says nothing would make us anonymous without a word. */
+static bool take_identity(yaml_document_t *doc, const yaml_node_t *user, const char *key, char **to,
+                          char **error)
 {
-    struct slice server = get_text(doc, cluster, "server");
+    take(doc, user, key, to);
+    CHECK(*to != NULL || get(doc, user, key) == NULL, "%s of the user is empty or not a text", key);
+    return true;
+}
 
+/* "https://host[:port][/path]". */
+static bool is_server(struct slice url)
+{
+    struct slice rest = {url.p + (slice_starts(url, SLICE("https://")) ? 8 : 7), 0}, host;
+    char *authority = NULL, *text;
+    const char *error;
+    bool ok;
+
+    rest.n = url.n - (size_t)(rest.p - url.p);
+    for (size_t i = 0; i < rest.n; i++) {
+        if (rest.p[i] <= ' ' || rest.p[i] > '~' || rest.p[i] == '?' || rest.p[i] == '#')
+            return false;
+    }
+    host = slice_cut(&rest, '/');
+    text = mem_dup_slice(host);
+    ok = authority_parse(slice_of(text), &authority, &error);
+    if (!ok) {
+        mem_free(text);
+        text = mem_printf("%.*s:443", SLICE_ARG(host)); /* the port may be left out */
+        ok = authority_parse(slice_of(text), &authority, &error);
+    }
+    mem_free(authority);
+    mem_free(text);
+    return ok;
+}
+
+static bool take_server(struct slice server, struct kubeconfig *k, char **error)
+{
     while (server.n > 0 && server.p[server.n - 1] == '/')
         server.n--;
-    CHECK(slice_starts(server, SLICE("https://")) || slice_starts(server, SLICE("http://")),
+    /* Not shown: it may hold a password. */
+    CHECK(server.n == 0 || memchr(server.p, '@', server.n) == NULL,
+          "the cluster's server has a user in its URL, which is not supported; expected https://host:port");
+    CHECK((slice_starts(server, SLICE("https://")) || slice_starts(server, SLICE("http://"))) &&
+              is_server(server),
           "the cluster's server is \"%.*s\"; expected https://host:port",
           (int)(server.n < 80 ? server.n : 80), server.n > 0 ? server.p : "");
     k->server = mem_dup_slice(server);
+    return true;
+}
+
+static bool take_cluster(yaml_document_t *doc, const yaml_node_t *cluster, struct kubeconfig *k, char **error)
+{
+    if (!take_server(get_text(doc, cluster, "server"), k, error))
+        return false;
     k->insecure = slice_eq(get_text(doc, cluster, "insecure-skip-tls-verify"), SLICE("true"));
     take(doc, cluster, "certificate-authority", &k->ca_file);
     take(doc, cluster, "tls-server-name", &k->tls_server_name);
+    CHECK(k->tls_server_name == NULL || slice_starts(slice_of(k->server), SLICE("https:")),
+          "the cluster has a tls-server-name, and its server is not https");
     CHECK(get(doc, cluster, "proxy-url") == NULL, "proxy-url of a cluster is not supported");
     return take_data(doc, cluster, "certificate-authority-data", &k->ca_pem, error);
 }
@@ -142,11 +190,11 @@ static bool take_user(yaml_document_t *doc, const yaml_node_t *user, struct kube
               "create token "
               "gives one)",
               unsupported[i]);
-    take(doc, user, "token", &k->token);
-    take(doc, user, "tokenFile", &k->token_file);
-    take(doc, user, "client-certificate", &k->cert_file);
-    take(doc, user, "client-key", &k->key_file);
-    return take_data(doc, user, "client-certificate-data", &k->cert_pem, error) &&
+    return take_identity(doc, user, "token", &k->token, error) &&
+           take_identity(doc, user, "tokenFile", &k->token_file, error) &&
+           take_identity(doc, user, "client-certificate", &k->cert_file, error) &&
+           take_identity(doc, user, "client-key", &k->key_file, error) &&
+           take_data(doc, user, "client-certificate-data", &k->cert_pem, error) &&
            take_data(doc, user, "client-key-data", &k->key_pem, error);
 }
 
@@ -159,6 +207,9 @@ static bool take_context(yaml_document_t *doc, struct kubeconfig *k, char **erro
     CHECK(name.n > 0, "there is no current-context");
     CHECK(context != NULL, "there is no context \"%.*s\"", (int)(name.n < 80 ? name.n : 80), name.p);
     take(doc, context, "namespace", &k->namespace);
+    CHECK(k->namespace == NULL || kubeobj_is_label(slice_of(k->namespace)),
+          "the context's namespace is \"%.80s\"; expected lower-case letters, digits and dashes",
+          k->namespace);
     cluster = named(doc, "clusters", "cluster", get_text(doc, context, "cluster"));
     CHECK(cluster != NULL, "the current context names no cluster of the file");
     if (!take_cluster(doc, cluster, k, error))

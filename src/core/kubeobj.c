@@ -119,6 +119,17 @@ int kubeobj_status(const struct cJSON *status, struct slice *message)
     return kubeobj_int(status, "code", &code) && code > 0 && code < 1000 ? (int)code : 0;
 }
 
+bool kubeobj_is_label(struct slice s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        const bool alnum = (s.p[i] >= 'a' && s.p[i] <= 'z') || (s.p[i] >= '0' && s.p[i] <= '9');
+
+        if (!alnum && (s.p[i] != '-' || i == 0 || i == s.n - 1))
+            return false;
+    }
+    return s.n > 0 && s.n <= 63;
+}
+
 char *kubeobj_authority(struct slice address, int64_t port)
 {
     const bool v6 = address.n > 0 && memchr(address.p, ':', address.n) != NULL;

@@ -26,25 +26,13 @@ static int64_t read_number(struct slice port)
     return number;
 }
 
-/* Lower-case letters, digits and dashes, these neither first nor last. */
-static bool is_label(struct slice s)
-{
-    for (size_t i = 0; i < s.n; i++) {
-        const bool alnum = (s.p[i] >= 'a' && s.p[i] <= 'z') || (s.p[i] >= '0' && s.p[i] <= '9');
-
-        if (!alnum && (s.p[i] != '-' || i == 0 || i == s.n - 1))
-            return false;
-    }
-    return s.n > 0 && s.n <= 63;
-}
-
 static bool is_port(struct slice s)
 {
     bool digits = true;
 
     for (size_t i = 0; i < s.n; i++)
         digits = digits && s.p[i] >= '0' && s.p[i] <= '9';
-    return is_label(s) && (!digits || (read_number(s) >= 1 && read_number(s) <= 65535));
+    return kubeobj_is_label(s) && (!digits || (read_number(s) >= 1 && read_number(s) <= 65535));
 }
 
 bool kubeslices_parse_service(struct slice text, struct slice *namespace, struct slice *name,
@@ -57,7 +45,8 @@ bool kubeslices_parse_service(struct slice text, struct slice *namespace, struct
     *port = has_namespace ? rest : first;
     *name = slice_cut(port, ':');
     *error = "expected [namespace/]name[:port] of a Service, the port 1 to 65535 or the name of a port";
-    if ((has_namespace && !is_label(*namespace)) || !is_label(*name) || (port->p != NULL && !is_port(*port)))
+    if ((has_namespace && !kubeobj_is_label(*namespace)) || !kubeobj_is_label(*name) ||
+        (port->p != NULL && !is_port(*port)))
         return false;
     if (port->p == NULL)
         *port = SLICE("");

@@ -36,7 +36,7 @@ static char *kubeapi_read_file(const char *path, size_t max_bytes, char **error)
         goto fail;
     text = mem_alloc(max_bytes + 1);
     n = fread(text, 1, max_bytes + 1, f);
-    errno = ferror(f) != 0 ? EIO : n > max_bytes ? EFBIG : 0;
+    errno = ferror(f) != 0 ? errno : n > max_bytes ? EFBIG : 0;
     if (errno != 0)
         goto fail;
     (void)fclose(f);
@@ -101,15 +101,19 @@ static bool kubeapi_load_account(struct kubeapi *a, const struct kubeapi_options
 /* A server that is to be verified under another name is asked for under that name, at the address it has. */
 static void kubeapi_use_tls_name(struct kubeapi *a)
 {
-    const char *authority = strstr(a->k.server, "://") + 3, *colon = strrchr(authority, ':');
+    struct slice path = slice_of(strstr(a->k.server, "://") + 3), authority = slice_cut(&path, '/');
+    char *host = mem_dup_slice(authority), *colon = strrchr(host, ':'), *to, *server;
     const bool has_port = colon != NULL && strchr(colon, ']') == NULL;
-    char *to, *server;
+    const char *port = has_port ? colon + 1 : "443";
 
-    if (a->k.tls_server_name == NULL)
+    if (a->k.tls_server_name == NULL) {
+        mem_free(host);
         return;
-    to = mem_printf("%s:%s:%s%s", a->k.tls_server_name, has_port ? colon + 1 : "443", authority,
-                    has_port ? "" : ":443");
-    server = mem_printf("https://%s:%s", a->k.tls_server_name, has_port ? colon + 1 : "443");
+    }
+    to = mem_printf("%s:%s:%s%s", a->k.tls_server_name, port, host, has_port ? "" : ":443");
+    server = mem_printf("https://%s:%s%s%.*s", a->k.tls_server_name, port, path.p != NULL ? "/" : "",
+                        SLICE_ARG(path));
+    mem_free(host);
     a->connect_to = curl_slist_append(NULL, to);
     mem_free(to);
     mem_free(a->k.server);
@@ -117,6 +121,12 @@ static void kubeapi_use_tls_name(struct kubeapi *a)
 }
 
 static void kubeapi_on_more(evutil_socket_t fd, short what, void *arg);
+
+static bool kubeapi_load(struct kubeapi *a, const struct kubeapi_options *o, char **error)
+{
+    return o->kubeconfig[0] != '\0' ? kubeapi_load_file(a, o->kubeconfig, error)
+                                    : kubeapi_load_account(a, o, error);
+}
 
 struct kubeapi *kubeapi_new(struct loop *l, struct curlev *c, const struct kubeapi_options *o, char **error)
 {
@@ -132,8 +142,7 @@ struct kubeapi *kubeapi_new(struct loop *l, struct curlev *c, const struct kubea
         *error = mem_strdup("no event could be made");
         goto fail;
     }
-    if (!(o->kubeconfig[0] != '\0' ? kubeapi_load_file(a, o->kubeconfig, error)
-                                   : kubeapi_load_account(a, o, error)))
+    if (!kubeapi_load(a, o, error))
         goto fail;
     a->insecure = o->insecure || a->k.insecure;
     kubeapi_use_tls_name(a);
@@ -265,6 +274,35 @@ bool kubeapi_prepare(const struct kubeapi *a, CURL *easy, char **error)
     kubeapi_set_pem(a, easy, CURLOPT_SSLCERT_BLOB, a->k.cert_pem, CURLOPT_SSLCERT, a->k.cert_file);
     kubeapi_set_pem(a, easy, CURLOPT_SSLKEY_BLOB, a->k.key_pem, CURLOPT_SSLKEY, a->k.key_file);
     return kubeapi_set_token(a, easy, error);
+}
+
+/* ---- without the network ---- */
+
+static bool kubeapi_check_file(const struct kubeapi *a, const char *name, char **error)
+{
+    char *path, *text;
+
+    if (name == NULL)
+        return true;
+    path = kubeapi_path(a, name);
+    text = kubeapi_read_file(path, KUBECONFIG_BYTES_MAX, error);
+    mem_free(path);
+    mem_free(text);
+    return text != NULL;
+}
+
+bool kubeapi_check(const struct kubeapi_options *o, char **error)
+{
+    struct kubeapi a = {.insecure = false};
+    bool ok;
+
+    *error = NULL;
+    ok = kubeapi_load(&a, o, error) && kubeapi_check_file(&a, a.k.ca_file, error) &&
+         kubeapi_check_file(&a, a.k.token_file, error) && kubeapi_check_file(&a, a.k.cert_file, error) &&
+         kubeapi_check_file(&a, a.k.key_file, error);
+    kubeconfig_free(&a.k);
+    mem_free(a.dir);
+    return ok;
 }
 
 /* ---- work in slices ---- */

@@ -186,6 +186,38 @@ def test_falsy_and_large_values_arrive(tmp_path, path, value, option, means):
     ({"extraEnv": [{"name": "ENABLE_SESSION_BOOST", "value": "true"}]}, "extraEnv: ENABLE_SESSION_BOOST is set by another value"),
     ({"terminationGracePeriodSeconds": 300}, "it must be more than drainDelay + drainTimeout, 305 s"),
     ({"drainTimeout": "1h0.5m", "terminationGracePeriodSeconds": 3000}, "drainDelay + drainTimeout, 3635 s"),
+    ({"drainTimeout": "", "terminationGracePeriodSeconds": 30}, "drainDelay + drainTimeout, 305 s"),
+    ({"drainTimeout": None, "terminationGracePeriodSeconds": 30}, "drainDelay + drainTimeout, 305 s"),
+    ({"drainTimeout": "-5m"}, "drainTimeout is -5m: it cannot be negative"),
+    ({"drainDelay": "-5s"}, "drainDelay is -5s: it cannot be negative"),
+    ({"drainTimeout": 0}, "drainTimeout is 0"),
+    ({"drainTimeout": "0s"}, "drainTimeout is 0"),
+    ({"config": "[router]\nport = 9000\n"}, "config: port in [router] would have no effect, for the chart sets ROUTER_PORT"),
+    ({"config": "; x\n[ router ]\nsession_boost_timeout=5s\n[model-server s]\npods = a:1\n", **BOOST},
+     "session_boost_timeout in [router] would have no effect, for the chart sets SESSION_BOOST_TIMEOUT"),
+    ({"config": "[router]\nqueue_max_requests = 1\n", "env": {"QUEUE_MAX_REQUESTS": 2}}, "for the chart sets QUEUE_MAX_REQUESTS"),
+    ({"config": "[router]\nbind = ::\n", "extraEnv": [{"name": "ROUTER_BIND", "value": "x"}]}, "for the chart sets ROUTER_BIND"),
+    ({"port": 9090}, "port and metrics.port are both 9090"),
+    ({"metrics": {"port": 15000}}, "metrics.port and debugPort are both 15000"),
+    ({"debugPort": 8080}, "port and debugPort are both 8080"),
+    ({"metrics": {"exposeOnRouterPort": True}}, "scrape metrics.port"),
+    (merged(FAIR, {"fairness": {"queueTimeout": "0s"}}), "fairness.queueTimeout is 0s: the wait limit of fairness cannot be switched off"),
+    (merged(FAIR, {"fairness": {"queueTimeout": "-1s"}}), "fairness.queueTimeout is -1s"),
+    (merged(FAIR, {"fairness": {"windowSize": 0}}), "fairness.windowSize is 0: expected 1m to 1h"),
+    (merged(FAIR, {"fairness": {"windowSize": "59.5s"}}), "fairness.windowSize is 59.5s: expected 1m to 1h"),
+    (merged(FAIR, {"fairness": {"windowSize": "1h0.5s"}}), "fairness.windowSize is 1h0.5s: expected 1m to 1h"),
+    ({"config": ROUTES["config"].replace("pods = 10.0.0.1:8000", "service = chat")}, "service = chat needs discovery.services.enabled"),
+    ({"config": ROUTES["config"].replace("pods = 10.0.0.1:8000", "service = c/s"), "kubernetes": {"enabled": True}},
+     "service = c/s needs discovery.services.enabled"),
+    ({"config": ROUTES["config"].replace("pods = 10.0.0.1:8000", "service = c/s"), "discovery": {"services": {"enabled": True, "namespaces": ["a"]}}},
+     "in the namespace c, which is not in discovery.services.namespaces"),
+    ({"config": "[router]\nkubernetes = true\n"}, "use kubernetes.enabled"),
+    ({"env": {"ROUTER_KUBERNETES": True}}, "use kubernetes.enabled"),
+    ({"extraEnv": [{"name": "ROUTER_KUBERNETES", "value": "true"}]}, "use kubernetes.enabled"),
+    ({"accessLog": {"output": "/var/log/access.log"}}, "accessLog.output is /var/log/access.log: the container's root is read-only"),
+    (merged(BOOST, {"autoscaling": {"enabled": True, "minReplicas": 7}}), "autoscaling.minReplicas is 7: it cannot be more than"),
+    (merged(BOOST, {"autoscaling": {"enabled": True, "targetQueueSize": 0}}), "autoscaling.targetQueueSize is 0: expected a quantity above 0"),
+    (merged(BOOST, {"autoscaling": {"enabled": True, "targetQueueSize": "-5"}}), "autoscaling.targetQueueSize is -5"),
     ({"autoscaling": {"enabled": True}}, "without a strategy nothing is queued"),
     ({"sessionBoost": {"inflightPerPod": 0}}, "sessionBoost.inflightPerPod"),
     ({"sessionBoost": {"timeout": 30}}, "sessionBoost.timeout"),
@@ -196,6 +228,19 @@ def test_falsy_and_large_values_arrive(tmp_path, path, value, option, means):
 ])
 def test_what_would_not_work_is_refused(tmp_path, values, text):
     refused(tmp_path, text, values)
+
+
+@pytest.mark.parametrize("values", [
+    {"drainTimeout": "", "drainDelay": None, "terminationGracePeriodSeconds": 301},
+    {"fairness": {"enabled": True, "windowSize": "", "queueTimeout": None}},
+    {"fairness": {"enabled": True, "windowSize": "60m", "queueTimeout": "1ms"}},
+    {"autoscaling": {"enabled": True, "minReplicas": 3, "maxReplicas": 3, "targetQueueSize": "0.5k"}, **BOOST},
+    {"metrics": {"exposeOnRouterPort": False}, "accessLog": {"output": "stderr"}, "env": {"TZ": "UTC"}},
+    {"config": "[router]\nqueue_max_requests = 5\n[model-server s]\nservice = s\n",
+     "discovery": {"services": {"enabled": True}}},
+], ids=str)
+def test_what_works_renders(tmp_path, values):
+    render(tmp_path, values)
 
 
 def test_autoscaling_by_the_queue(tmp_path):

@@ -71,6 +71,14 @@ def test_check_ok(tmp_path):
     assert run_router("--check", "--config", path).returncode == 0
 
 
+def test_check_says_what_the_environment_overrides(tmp_path):
+    """No fault, but who edits the file sees no effect. What is the same in both is not worth a word."""
+    path = ini_file(tmp_path, "[router]\nport = 9000\nqueue_max_requests = 5\n" + SERVER.format(name="m", pods="127.0.0.1:8000"))
+    p = run_router("--check", "--config", path, env={"ROUTER_PORT": "8080", "QUEUE_MAX_REQUESTS": "5"})
+    assert p.returncode == 0
+    assert p.stderr == 'kthena-router: warning: ROUTER_PORT="8080" overrides port = 9000 of the INI file\n'
+
+
 def test_check_lists_every_problem(tmp_path):
     path = ini_file(tmp_path, "[router]\nsession_boost_timeout = soon\nnonsense = 1\n[model-server s]\npods = nohost\n"
                               "[model-route r]\ntarget = missing\n[strange]\nx = 1\n")

@@ -550,6 +550,52 @@ def test_kubeconfig_that_is_refused(tmp_path, user, what):
     assert "%s: %s of a user is not supported; expected token, tokenFile or a client certificate" % (config, what) in done.stderr
 
 
+POD = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
+FILE = ("current-context: c\ncontexts: [{name: c, context: {cluster: c, user: %s}}]\n"
+        "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'%s}}]\nusers: [{name: u, user: %s}]\n")
+
+
+@pytest.mark.parametrize("text, env, said", [
+    (None, {"KUBECONFIG": "/nonexist"}, "/nonexist: No such file"),
+    (None, {"KUBECONFIG": "/tmp"}, "/tmp: Is a directory"),
+    (None, {}, "KUBERNETES_SERVICE_HOST is not set"),
+    (None, {**POD, "ROUTER_KUBERNETES_ACCOUNT": "/nonexist"}, "/nonexist/ca.crt: No such file"),
+    ("", {}, "there is no current-context"),
+    (FILE % ("u", "", "{exec: {command: x}}"), {}, "exec of a user is not supported"),
+    (FILE % ("u", ", proxy-url: 'http://x'", "{}"), {}, "proxy-url of a cluster is not supported"),
+    (FILE % ("zz", "", "{}"), {}, 'user "zz" is not in the file'),
+    (FILE % ("u", ", certificate-authority-data: '***'", "{}"), {}, "certificate-authority-data is not the base64"),
+    (FILE % ("u", ", certificate-authority: nope", "{}"), {}, "nope: No such file"),
+    (FILE % ("u", "", "{tokenFile: /nope}"), {}, "/nope: No such file"),
+    (FILE % ("u", "", "{token: x}"), {"ROUTER_KUBERNETES_NAMESPACE": "Bad/NS"}, 'ROUTER_KUBERNETES_NAMESPACE is "Bad/NS"'),
+    (FILE % ("u", "", "{token: x}"), {}, None),
+], ids=str)
+@pytest.mark.parametrize("how", ["objects", "service", "nothing"])
+def test_check_reads_the_way_to_the_api(tmp_path, how, text, env, said):
+    """With the other problems, and without the network. Where nothing comes from the API it is not read."""
+    ini, config = tmp_path / "r.ini", tmp_path / "kubeconfig"
+    ini.write_text(INI % ("chat", "none") if how == "service" else "[model-server s]\npods = 127.0.0.1:1\n[model-route m]\ntarget = s\n")
+    env = {**env, "ROUTER_KUBERNETES": str(how == "objects").lower(), "QUEUE_MAX_REQUESTS": "x"}
+    if text is not None:
+        config.write_text(text)
+        env["KUBECONFIG"] = str(config)
+    done = run_router("--check", "--config", str(ini), env=env)
+    assert done.returncode == 1 and "QUEUE_MAX_REQUESTS" in done.stderr
+    if said and (how != "nothing" or "NAMESPACE is" in said):
+        assert said in done.stderr and "2 problem(s)" in done.stderr
+    else:
+        assert "1 problem(s)" in done.stderr
+
+
+def test_server_under_another_name_keeps_its_path(world, tmp_path):
+    """tls-server-name and a server behind a path, as managers of several clusters have it."""
+    path = tmp_path / "other"
+    path.write_text(FILE.replace("127.0.0.1:1", "127.0.0.1:1/k8s/c-1") % ("u", ", tls-server-name: api.example", "{token: x}"))
+    w = world(kubeconfig=str(path))
+    r = w.run(router_sync_timeout="100ms")
+    assert "https://api.example:1/k8s/c-1" in r.stderr.wait_for_line("Kubernetes API")
+
+
 def test_reload(world, start, tmp_path):
     """A reload may bring the first Service; one that has no way to the API is refused."""
     w = world()

@@ -112,10 +112,50 @@ static void test_bad_files(void **state)
     bad("a: &a [*a]\n", "current-context");
 }
 
+static void bad_server(const char *server, const char *word)
+{
+    char *text = mem_printf(CONTEXTS "clusters:\n- name: c1\n  cluster: {server: '%s'}\n", server);
+
+    bad(text, word);
+    mem_free(text);
+}
+
+/* What would go into a URL or a log line, or would make us nobody without a word. */
+static void test_odd_values(void **state)
+{
+    struct kubeconfig k;
+    char *error = NULL;
+
+    (void)state;
+    bad_server("http://u:secret@127.0.0.1:1", "has a user in its URL");
+    assert_false(kubeconfig_parse(
+        SLICE(CONTEXTS "clusters:\n- name: c1\n  cluster: {server: 'u:secret@h'}\n"), &k, &error));
+    assert_null(strstr(error, "secret"));
+    mem_free(error);
+    bad_server("https://", "https://host:port");
+    bad_server("https://a b:1", "https://host:port");
+    bad_server("https://h:1/?x=1", "https://host:port");
+    bad_server("https://h:1/#x", "https://host:port");
+    bad_server("https://h:70000", "https://host:port");
+    bad(CONTEXTS "clusters:\n- name: c1\n  cluster: {server: 'http://h:1', tls-server-name: x}\n",
+        "tls-server-name");
+    bad(CONTEXTS CLUSTER "users:\n- name: u1\n  user: {token: ''}\n", "token of the user is empty");
+    bad(CONTEXTS CLUSTER "users:\n- name: u1\n  user: {token: [a]}\n", "token of the user is empty");
+    bad(CONTEXTS CLUSTER "users:\n- name: u1\n  user: {tokenFile: {}}\n", "tokenFile of the user is empty");
+    bad("current-context: a\ncontexts:\n- name: a\n  context: {cluster: c1, namespace: 'A/../b'}\n" CLUSTER,
+        "namespace is \"A/../b\"");
+    good(CONTEXTS "clusters:\n- name: c1\n  cluster: {server: 'https://h/k8s/clusters/c-1/'}\n"
+                  "users:\n- name: u1\n  user: {}\n",
+         &k);
+    assert_string_equal(k.server, "https://h/k8s/clusters/c-1");
+    kubeconfig_free(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_token), cmocka_unit_test(test_certificates),
-                                       cmocka_unit_test(test_json), cmocka_unit_test(test_bad_files)};
+                                       cmocka_unit_test(test_json), cmocka_unit_test(test_bad_files),
+                                       cmocka_unit_test(test_odd_values)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
