@@ -13,7 +13,8 @@ struct tls_context;
 struct tls;
 
 /* For a listener: PEM files, the certificate first and its chain behind it. Reads the disk: at start and
- * reload only. NULL: *error (mem_free) names the file and what is wrong with it. */
+ * reload only. NULL: *error (mem_free) names the file and what is wrong with it: a key that is not the
+ * certificate's, too. */
 struct tls_context *tls_context_server(const char *cert_file, const char *key_file, char **error);
 /* For connections to pods, whose certificates it verifies. ca_file: PEM file of the trusted authorities; "" =
  * the system's. Errors and reading as above. */
@@ -22,6 +23,8 @@ struct tls_context *tls_context_client(const char *ca_file, char **error);
 void tls_context_free(struct tls_context *c);
 /* When the listener's certificate ends, in seconds since 1970. */
 int64_t tls_context_expires_s(const struct tls_context *c);
+/* Why clients refuse the listener's certificate today: it "has expired" or "is not valid yet"; else NULL. */
+const char *tls_context_dates(const struct tls_context *c);
 
 /* The session of an accepted socket, which stays the caller's. */
 struct tls *tls_accept(const struct tls_context *c, int fd);

@@ -37,6 +37,9 @@ static bool certificate_read(struct certificate *c, char **error)
     metrics_set(metrics_series(METRIC_TLS_EXPIRY, NULL), (double)tls_context_expires_s(next));
     log_info("certificate in use", LOG_STR("file", c->cert_file),
              LOG_INT("ends_s", tls_context_expires_s(next)));
+    if (tls_context_dates(next) != NULL)
+        log_warn("clients will refuse the certificate in use", LOG_STR("file", c->cert_file),
+                 LOG_STR("reason", tls_context_dates(next)));
     return true;
 }
 

@@ -103,6 +103,9 @@ static void main_check_certificate(const struct config *c, struct config_report 
     tls = tls_context_server(c->tls_cert, c->tls_key, &error);
     if (tls == NULL)
         config_report_add(r, true, "ROUTER_TLS_CERT, ROUTER_TLS_KEY: %s", error);
+    else if (tls_context_dates(tls) != NULL)
+        config_report_add(r, false, "ROUTER_TLS_CERT: the certificate in %.250s %s: clients will refuse it",
+                          c->tls_cert, tls_context_dates(tls));
     tls_context_free(tls);
     mem_free(error);
 }

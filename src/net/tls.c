@@ -25,6 +25,7 @@ struct tls_context {
 struct tls {
     SSL *ssl;
     bool more;   /* tls_has_more */
+    bool plain;  /* what came instead of a handshake is a request in plain HTTP */
     bool failed; /* no more writing, close_notify included */
 };
 
@@ -119,6 +120,9 @@ struct tls_context *tls_context_server(const char *cert_file, const char *key_fi
         *error = tls_error("cannot use the certificate", cert_file);
     else if (SSL_CTX_use_PrivateKey_file(ssl, key_file, SSL_FILETYPE_PEM) != 1)
         *error = tls_error("cannot use the key", key_file);
+    else if (SSL_CTX_check_private_key(ssl) != 1) /* a key of another kind stands beside the certificate */
+        *error = mem_printf("cannot use the key %.250s: it is of another kind than the certificate in %.250s",
+                            key_file, cert_file);
     if (*error != NULL) {
         SSL_CTX_free(ssl);
         return NULL;
@@ -164,6 +168,15 @@ int64_t tls_context_expires_s(const struct tls_context *c)
     return c->expires_s;
 }
 
+const char *tls_context_dates(const struct tls_context *c)
+{
+    const X509 *cert = SSL_CTX_get0_certificate(c->ssl);
+
+    if (X509_cmp_current_time(X509_get0_notAfter(cert)) < 0)
+        return "has expired";
+    return X509_cmp_current_time(X509_get0_notBefore(cert)) > 0 ? "is not valid yet" : NULL;
+}
+
 /* ---- sessions ---- */
 
 static struct tls *tls_session(const struct tls_context *c, int fd)
@@ -175,10 +188,27 @@ static struct tls *tls_session(const struct tls_context *c, int fd)
     return t;
 }
 
+/* OpenSSL knows GET, POST, HEAD and PUT by itself; of the other methods it says no more than that this is no
+ * TLS. They are all longer than the head of a record, which is what can be seen here. */
+static void tls_look_at_record(int write_p, int version, int type, const void *p, size_t n, SSL *ssl,
+                               void *arg)
+{
+    static const char methods[][6] = {"PATCH", "DELET", "OPTIO"};
+    struct tls *t = arg;
+
+    (void)version, (void)ssl;
+    if (write_p || type != SSL3_RT_HEADER || n != sizeof methods[0] - 1)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(methods); i++)
+        t->plain |= memcmp(p, methods[i], n) == 0;
+}
+
 struct tls *tls_accept(const struct tls_context *c, int fd)
 {
     struct tls *t = tls_session(c, fd);
 
+    SSL_set_msg_callback(t->ssl, tls_look_at_record);
+    SSL_set_msg_callback_arg(t->ssl, t);
     SSL_set_accept_state(t->ssl);
     return t;
 }
@@ -253,13 +283,13 @@ static const char *tls_kind_of(unsigned long e)
     return reason > SSL_AD_REASON_OFFSET ? "alert" : "other";
 }
 
-static void tls_note_failure(const SSL *ssl, int error)
+static void tls_note_failure(const struct tls *t, int error)
 {
     const unsigned long e = ERR_peek_last_error();
     const char *reason = e != 0 && !ERR_SYSTEM_ERROR(e) ? ERR_reason_error_string(e) : NULL;
-    const long verdict = SSL_get_verify_result(ssl);
+    const long verdict = SSL_get_verify_result(t->ssl);
 
-    tls_last.kind = tls_kind_of(e);
+    tls_last.kind = t->plain ? "plain_http" : tls_kind_of(e);
     tls_last.text = tls_last_text;
     if (reason == NULL)
         reason = error != 0 ? strerror(error) : "the other side closed the connection";
@@ -280,12 +310,13 @@ int tls_handshake(struct tls *t)
     errno = 0;
     result = SSL_do_handshake(t->ssl);
     if (result == 1) {
+        SSL_set_msg_callback(t->ssl, NULL);
         t->more = SSL_has_pending(t->ssl) == 1;
         return 1;
     }
     status = tls_status(t, result);
     if (status != TLS_WANT_READ && status != TLS_WANT_WRITE) {
-        tls_note_failure(t->ssl, errno);
+        tls_note_failure(t, errno);
         t->failed = true;
         status = TLS_FAILED;
     }

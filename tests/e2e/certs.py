@@ -23,15 +23,29 @@ class Authority:
     def path(self, name):
         return os.path.join(self.directory, name)
 
-    def issue(self, name, alt="IP:127.0.0.1,DNS:localhost", days=30):
-        """A certificate with its key; returns both paths."""
+    def issue(self, name, alt="IP:127.0.0.1,DNS:localhost", days=30, kind="ec"):
+        """A certificate with its key, "ec" or "rsa"; returns both paths."""
         cert, key, request, extensions = (self.path(name + end) for end in (".pem", ".key", ".csr", ".ext"))
         with open(extensions, "w", encoding="ascii") as f:
             f.write("subjectAltName=%s\n" % alt)
-        _openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", request,
-                 "-subj", "/CN=" + name)
+        new_key = {"ec": ("ec", "-pkeyopt", "ec_paramgen_curve:P-256"), "rsa": ("rsa:2048",)}[kind]
+        _openssl("req", "-newkey", *new_key, "-nodes", "-keyout", key, "-out", request, "-subj", "/CN=" + name)
         _openssl("x509", "-req", "-in", request, "-CA", self.file, "-CAkey", self.key, "-CAcreateserial", "-days", str(days),
                  "-extfile", extensions, "-out", cert)
+        return cert, key
+
+    def issue_between(self, name, start, end):
+        """As issue, valid from start to end (YYYYMMDDHHMMSSZ)."""
+        cert, key = self.issue(name)
+        config = self.path(name + ".cnf")
+        with open(config, "w", encoding="ascii") as f:
+            f.write("[ca]\ndefault_ca=x\n[x]\ndatabase=%s\nrand_serial=yes\nnew_certs_dir=%s\ndefault_md=sha256\npolicy=p\n"
+                    "x509_extensions=e\n[p]\ncommonName=supplied\n[e]\nsubjectAltName=IP:127.0.0.1\n"
+                    % (self.path(name + ".db"), self.directory))
+        with open(self.path(name + ".db"), "w", encoding="ascii"):
+            pass
+        _openssl("ca", "-batch", "-notext", "-config", config, "-cert", self.file, "-keyfile", self.key, "-startdate", start,
+                 "-enddate", end, "-in", self.path(name + ".csr"), "-out", cert)
         return cert, key
 
     def client(self, alpn=("http/1.1",), **options):

@@ -25,6 +25,7 @@ def authority(tmp_path_factory):
     a = Authority(tmp_path_factory.mktemp("ca"))
     a.first = a.issue("first")
     a.second = a.issue("second")
+    a.rsa = a.issue("rsa", kind="rsa")
     return a
 
 
@@ -282,10 +283,14 @@ def test_an_idle_client_after_the_handshake_has_the_idle_time(start, authority):
     assert c.chat().answer().status == 200
 
 
-def test_plain_http_is_told(start, authority):
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_plain_http_is_told(start, authority, method):
     _, router = secure(start, authority)
     c = router.client(tls=None)
-    c.request("GET", "/v1/models")
+    c.method = method
+    c.send(method[:2].encode())
+    c.silent_for(0.05)
+    c.send(method[2:].encode() + b" /v1/models HTTP/1.1\r\nHost: r\r\n\r\n")
     r = c.answer()
     assert r.status == 400 and "https://" in r.json()["error"]["message"]
     assert c.wait_closed() == b""
@@ -299,7 +304,7 @@ def test_no_common_protocol(start, authority):
     failed(router, "alpn")
 
 
-@pytest.mark.parametrize("data", [b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", b"\x00" * 64, b"CONNECT a:443 HTTP/1.1\r\n\r\n", b"OPTIONS * HTTP/1.1\r\n\r\n"])
+@pytest.mark.parametrize("data", [b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", b"\x00" * 64, b"CONNECT a:443 HTTP/1.1\r\n\r\n", b"OPTICS * HTTP/1.1\r\n\r\n"])
 def test_no_tls_at_all(start, authority, data):
     _, router = secure(start, authority)
     with socket.create_connection(("127.0.0.1", router.port)) as s:
@@ -448,6 +453,37 @@ def test_a_bad_certificate_refuses_the_reload(start, authority, tmp_path):
     assert router.chat().status == 200 and served(router) == "first"
 
 
+def test_a_key_of_another_kind_changes_nothing(start, authority, tmp_path):
+    """OpenSSL keeps keys of each kind apart: the certificate would be left without a key, and no handshake would succeed."""
+    cert, key = (shutil.copy(f, tmp_path) for f in authority.first)
+    _, router = secure(start, authority, ok, files=(cert, key))
+    expiry = router.metric("kthena_router_tls_certificate_expiry_timestamp_seconds")
+    shutil.copy(authority.rsa[1], key)
+    router.stderr.wait_for_line("the certificate was changed and cannot be used.*of another kind", timeout=7 * SLOW)
+    router.signal(signal.SIGHUP)
+    router.stderr.wait_for_line("reload refused")
+    assert router.chat().status == 200 and served(router) == "first"
+    assert router.metric("kthena_router_tls_certificate_expiry_timestamp_seconds") == expiry
+    assert len(router.stderr.all("certificate in use")) == 1
+
+
+@pytest.mark.parametrize("dates, reason", [(("20200101000000Z", "20200201000000Z"), "has expired"),
+                                           (("20500101000000Z", "20600101000000Z"), "is not valid yet")])
+def test_a_certificate_outside_its_dates_is_warned_of(start, authority, tmp_path, dates, reason):
+    bad = authority.issue_between("dated", *dates)
+    done = run_router("--check", "--tls-cert", bad[0], "--tls-key", bad[1])
+    assert done.returncode == 0 and re.search("warning: ROUTER_TLS_CERT: the certificate in .*dated.pem %s" % reason, done.stderr)
+    done = run_router("--check", "--tls-cert", authority.first[0], "--tls-key", authority.first[1])
+    assert done.returncode == 0 and "clients will refuse" not in done.stderr
+    cert, key = (shutil.copy(f, tmp_path) for f in authority.first)
+    _, router = secure(start, authority, ok, files=(cert, key))
+    assert not router.stderr.all("clients will refuse")
+    for now, to in zip(bad, (cert, key)):
+        shutil.copy(now, to)
+    router.signal(signal.SIGHUP)
+    assert router.stderr.wait_for_line("WARN clients will refuse the certificate in use.*reason=\"%s\"" % reason)
+
+
 @pytest.mark.parametrize("what, says", [
     ("cert alone", "ROUTER_TLS_CERT is set and ROUTER_TLS_KEY is not"),
     ("key alone", "ROUTER_TLS_KEY is set and ROUTER_TLS_CERT is not"),
@@ -455,6 +491,8 @@ def test_a_bad_certificate_refuses_the_reload(start, authority, tmp_path):
     ("key of another", "cannot use the key .*second.key: key values mismatch"),
     ("no certificate", "cannot use the certificate .*first.key: no start line"),
     ("passphrase", "cannot use the key .*secret.key: "),
+    ("RSA key", "cannot use the key .*rsa.key: it is of another kind than the certificate in .*first.pem"),
+    ("EC key", "cannot use the key .*first.key: it is of another kind than the certificate in .*rsa.pem"),
 ])
 def test_unusable_files(authority, tmp_path, what, says):
     cert, key = authority.first
@@ -464,7 +502,9 @@ def test_unusable_files(authority, tmp_path, what, says):
             "no file": ["--tls-cert", "/nonexistent.pem", "--tls-key", key],
             "key of another": ["--tls-cert", cert, "--tls-key", authority.second[1]],
             "no certificate": ["--tls-cert", key, "--tls-key", key],
-            "passphrase": ["--tls-cert", cert, "--tls-key", secret]}[what]
+            "passphrase": ["--tls-cert", cert, "--tls-key", secret],
+            "RSA key": ["--tls-cert", cert, "--tls-key", authority.rsa[1]],
+            "EC key": ["--tls-cert", authority.rsa[0], "--tls-key", key]}[what]
     for extra in (["--check"], ["--port", "0", "--metrics-port", "0", "--debug-port", "0"]):
         done = run_router(*args, *extra)
         assert done.returncode == 1 and re.search(says, done.stderr), done.stderr
