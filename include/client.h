@@ -55,7 +55,7 @@ struct client_rules {
     uint64_t max_held_bytes; /* of all bodies in this process */
     uint64_t held_bytes;     /* now; a body that was taken gives its bytes back with client_release_held */
     int64_t header_timeout_us, body_timeout_us, idle_timeout_us, write_timeout_us; /* <= 0 = none */
-    bool closing;          /* draining: no connection is kept alive */
+    bool closing;          /* draining: no answer says any more that its connection is kept alive */
     int64_t tls_logged_us; /* the last log line about a failed handshake */
     size_t tls_unlogged;   /* and how many failed since */
 };
@@ -130,7 +130,8 @@ static inline size_t client_pending(const struct client *c)
 void client_end(struct client *c, bool clean);
 /* Closes at once; calls ops->closed, not ops->gone. */
 void client_close(struct client *c);
-/* For a drain: closes a connection that waits between requests. */
+/* For a drain: closes a connection that waits between requests, unless something has arrived on it that was
+ * not read, or none has arrived yet: then it has idle_timeout_us from now on. */
 void client_close_idle(struct client *c);
 
 #endif

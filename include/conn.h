@@ -85,6 +85,8 @@ static inline size_t conn_pending(const struct conn *c)
 }
 /* Bytes the other side has acknowledged so far: grows while a slow reader makes progress. */
 uint64_t conn_acked_bytes(const struct conn *c);
+/* Something has arrived that was not read. */
+bool conn_has_unread(const struct conn *c);
 /* True when the other side has closed or reset, also behind unread bytes. */
 bool conn_peer_gone(const struct conn *c);
 

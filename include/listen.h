@@ -30,6 +30,9 @@ struct listener {
 MUST_CHECK bool listen_open(struct listener *l, struct loop *loop, const char *bind_text, uint16_t port,
                             char **error);
 void listen_pause(struct listener *l, bool paused);
+/* Before a close, which would reset them: accepts the connections that wait, a backlog of them at most, and
+ * none while paused. */
+void listen_take_waiting(struct listener *l);
 void listen_close(struct listener *l);
 /* "127.0.0.1", "::1": an address without port. */
 void listen_address_text(const struct sockaddr *a, char out[LISTEN_TEXT_MAX]);

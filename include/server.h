@@ -44,9 +44,9 @@ struct server {
     bool draining;                  /* SIGTERM: not ready */
     int64_t drain_us;               /* when it began */
     struct wheel_timer drain_timer; /* end of the delay, then of the timeout */
-    bool drain_delay_over;
-    struct loop_task check_idle; /* draining: is the last request gone? */
-    size_t cut;                  /* requests that the drain had to cut */
+    bool drain_delay_over;          /* the inference port is closed */
+    struct loop_task check_idle;    /* draining: is the last request gone? */
+    size_t cut;                     /* requests that the drain had to cut */
 };
 
 /* Takes over the configuration. False: the reason is logged. */

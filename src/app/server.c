@@ -18,6 +18,9 @@
 #define SERVER_LEAST_FDS    20
 #define SERVER_MAX_FDS      (1024 * 1024)
 #define SERVER_FEW_FDS      256
+/* How long a connection may be idle when the port has closed: a client that has just connected, or has an
+ * answer that promised to keep the connection, may have a request on its way. */
+#define SERVER_LAST_IDLE_US (500 * US_PER_MS)
 /* More than the largest MAX_HEADER_BYTES with our own fields. */
 #define SERVER_SCRATCH_MAX (32 * 1024 * 1024)
 
@@ -70,6 +73,14 @@ static void server_share_fds(struct server *s)
                  LOG_INT("enough_for", possible));
 }
 
+static void server_hurry_idle(struct server *s)
+{
+    int64_t *idle_us = &s->client_rules.idle_timeout_us;
+
+    if (*idle_us <= 0 || *idle_us > SERVER_LAST_IDLE_US)
+        *idle_us = SERVER_LAST_IDLE_US;
+}
+
 static void server_set_rules(struct server *s)
 {
     const struct config *c = s->config;
@@ -87,6 +98,8 @@ static void server_set_rules(struct server *s)
     s->admin_rules = *r;
     s->admin_rules.held_bytes = 0;
     s->admin_rules.closing = false;
+    if (s->drain_delay_over)
+        server_hurry_idle(s);
     s->discover_rules = (struct discover_rules){c->dns_ttl_min_us, c->dns_ttl_max_us};
     u->connect_timeout_us = c->upstream_connect_timeout_us;
     u->body_timeout_us = c->upstream_body_timeout_us;
@@ -254,10 +267,7 @@ static void server_on_check_idle(struct loop_task *t)
 {
     struct server *s = CONTAINER_OF(t, struct server, check_idle);
 
-    if (s->n_requests > 0 || s->loop->stopped)
-        return;
-    server_close_idle_clients(s);
-    if (s->n_clients == 0)
+    if (s->n_requests == 0 && s->n_clients == 0 && !s->loop->stopped)
         server_stop(s);
 }
 
@@ -267,11 +277,18 @@ void server_check_idle(struct server *s)
         loop_defer(s->loop, &s->check_idle);
 }
 
-static void server_end_delay(struct server *s)
+static void server_close_port(struct server *s)
 {
     s->drain_delay_over = true;
     listen_close(&s->inference);
-    s->client_rules.closing = true;
+}
+
+/* Who could connect is served. */
+static void server_end_delay(struct server *s)
+{
+    server_hurry_idle(s);
+    listen_take_waiting(&s->inference);
+    server_close_port(s);
     server_close_idle_clients(s);
     loop_timer_set(s->loop, &s->drain_timer, loop_now_us(s->loop) + s->config->drain_timeout_us);
     server_check_idle(s);
@@ -293,11 +310,12 @@ static void server_drain(struct server *s)
     if (s->draining) {
         log_warn("second signal: ending at once", LOG_INT("requests", s->n_requests));
         if (!s->drain_delay_over)
-            server_end_delay(s);
+            server_close_port(s);
         server_cut(s);
         return;
     }
     s->draining = true;
+    s->client_rules.closing = true;
     s->drain_us = loop_now_us(s->loop);
     log_info("draining", LOG_INT("requests", s->n_requests), LOG_MS("delay_ms", s->config->drain_delay_us),
              LOG_MS("timeout_ms", s->config->drain_timeout_us));

@@ -113,7 +113,7 @@ static void client_on_timer(struct wheel_timer *t)
         client_check_stall(c);
         break;
     case CLIENT_IDLE:
-        if (c->conn.connecting) {
+        if (c->conn.connecting && !c->rules->closing) {
             client_tls_failed(c, "timeout", "the handshake was not complete within CLIENT_HEADER_TIMEOUT");
             break;
         }
@@ -624,7 +624,7 @@ void client_end(struct client *c, bool clean)
     client_drop_body(c);
     if (c->conn.broken) {
         client_close(c);
-    } else if (clean && c->keep_alive && !c->rules->closing) {
+    } else if (clean && c->keep_alive) {
         client_next_request(c);
     } else if (conn_pending(&c->conn) > 0) {
         c->state = CLIENT_FLUSH;
@@ -661,7 +661,12 @@ void client_close(struct client *c)
 
 void client_close_idle(struct client *c)
 {
-    if (c->state == CLIENT_IDLE && conn_pending(&c->conn) == 0)
+    if (c->state != CLIENT_IDLE || conn_pending(&c->conn) > 0)
+        return;
+    /* One that has not had a request was opened for one that is on its way. */
+    if (c->first_byte_us == 0 || c->in.len > 0 || conn_has_unread(&c->conn))
+        client_arm(c, c->rules->idle_timeout_us);
+    else
         client_close(c);
 }
 

@@ -402,6 +402,15 @@ uint64_t conn_acked_bytes(const struct conn *c)
     return c->sent_bytes - (uint64_t)queued;
 }
 
+bool conn_has_unread(const struct conn *c)
+{
+    int unread = 0;
+
+    if (c->tls != NULL && tls_has_more(c->tls->session))
+        return true;
+    return c->fd >= 0 && ioctl(c->fd, FIONREAD, &unread) == 0 && unread > 0;
+}
+
 bool conn_peer_gone(const struct conn *c)
 {
     struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};

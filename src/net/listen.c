@@ -50,12 +50,10 @@ static void listen_rest(struct listener *l, int error)
              LOG_INT("port", l->port));
 }
 
-static void listen_on_ready(evutil_socket_t fd, short what, void *arg)
+/* At most so many. */
+static void listen_accept(struct listener *l, int fd, int most)
 {
-    struct listener *l = arg;
-
-    (void)what;
-    for (int i = 0; i < LISTEN_BATCH && !l->paused; i++) {
+    for (int i = 0; i < most && !l->paused; i++) {
         union listen_address from;
         socklen_t n = sizeof from;
         const int got = accept4(fd, &from.any, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -69,6 +67,12 @@ static void listen_on_ready(evutil_socket_t fd, short what, void *arg)
             return;
         }
     }
+}
+
+static void listen_on_ready(evutil_socket_t fd, short what, void *arg)
+{
+    (void)what;
+    listen_accept(arg, fd, LISTEN_BATCH);
 }
 
 static bool listen_parse(const char *text, uint16_t port, union listen_address *a, socklen_t *n)
@@ -175,6 +179,12 @@ void listen_pause(struct listener *l, bool paused)
     l->paused = paused;
     loop_timer_cancel(l->loop, &l->retry);
     listen_enable(l, !paused);
+}
+
+void listen_take_waiting(struct listener *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        listen_accept(l, l->fds[i], SOMAXCONN);
 }
 
 void listen_close(struct listener *l)

@@ -10,8 +10,10 @@ from client import Client
 class Load:
     """n clients, each with sessions of a few turns; every request says when it was sent ("sent", on the monotonic clock)."""
 
-    def __init__(self, port, n=8, model="m", turns=4, seed=1, pause=0.0):
+    def __init__(self, port, n=8, model="m", turns=4, seed=1, pause=0.0, until_refused=False):
+        """until_refused: each client goes on until nobody listens any more, instead of taking that for an error."""
         self.port, self.model, self.turns, self.pause = port, model, turns, pause
+        self.refusals = (ConnectionRefusedError,) if until_refused else ()
         self.running, self.lock = True, threading.Lock()
         self.answers, self.errors = [], []  # (sent, seconds, session, status), what went wrong otherwise
         self.threads = [threading.Thread(target=self._run, args=(random.Random(seed * 1000 + i), i), daemon=True) for i in range(n)]
@@ -25,7 +27,10 @@ class Load:
             for _ in range(rng.randint(1, self.turns)):
                 if not self.running:
                     break
-                client = client or Client(self.port)
+                try:
+                    client = client or Client(self.port)
+                except self.refusals:
+                    return
                 client = self._turn(client, "s-%d-%d" % (number, session))
                 if self.pause:
                     time.sleep(rng.random() * self.pause)
@@ -57,6 +62,9 @@ class Load:
 
     def stop(self):
         self.running = False
+        return self.join()
+
+    def join(self):
         for t in self.threads:
             t.join(30)
             assert not t.is_alive(), "a client hangs"

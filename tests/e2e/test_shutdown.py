@@ -6,6 +6,8 @@ import socket
 import subprocess
 import time
 
+import pytest
+
 from client import Cut
 from pod import ok
 from waiting import DEADLINE, ROUTER_BIN, SLOW, wait_until
@@ -61,6 +63,88 @@ def test_answers_while_draining_close_their_connections(start):
     assert r.status == 200 and (r.header("Connection") or "").lower() == "close"
     assert router.wait_exit() == 0
     assert c.wait_closed() == b""
+
+
+@pytest.mark.parametrize("delayed", [False, True])
+def test_requests_that_have_arrived_are_served(start, delayed):
+    """The router does not run while they arrive: one on an idle connection, one on a connection that was not accepted yet."""
+    pod = start.pod(script=ok)
+    delay = 1.0 * SLOW if delayed else 0
+    router = start.router({"m": [pod]}, drain_delay="%dms" % (1000 * delay))
+    kept = router.client()
+    assert kept.chat().answer().status == 200
+    if delayed:
+        router.signal(signal.SIGTERM)
+        router.stderr.wait_for_line("draining")
+    router.signal(signal.SIGSTOP)
+    kept.chat()
+    fresh = [router.client().chat() for _ in range(5)]
+    if delayed:
+        time.sleep(delay)  # its end comes with the next turn
+    else:
+        router.signal(signal.SIGTERM)
+    router.signal(signal.SIGCONT)
+    for c in [kept, *fresh]:
+        r = c.answer()
+        assert r.status == 200 and r.header("Connection") == "close" and c.wait_closed() == b""
+    assert router.wait_exit() == 0
+    assert router.stderr.find("stopped requests_cut=0")
+
+
+def test_answers_in_the_delay_close_their_connections(start):
+    """A client of a kept connection learns from an answer that it has to go elsewhere, and never from a reset."""
+    pod = start.pod(script=ok)
+    router = start.router({"m": [pod]}, drain_delay="60s")
+    kept, probe = router.client(), router.client()
+    assert kept.chat().answer().header("Connection") != "close"
+    probe.request("GET", "/healthz").answer()
+    router.signal(signal.SIGTERM)
+    router.stderr.wait_for_line("draining")
+    for c, r in ((kept, kept.chat().answer()), (probe, probe.request("GET", "/healthz").answer())):
+        assert r.status == 200 and r.header("Connection") == "close"
+        assert c.wait_closed() == b""
+    assert router.chat().header("Connection") == "close"
+    router.signal(signal.SIGTERM)
+    assert router.wait_exit() == 0
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_promised_connection_is_kept_for_one_more_request(start, ahead):
+    """The answer began before the drain and did not say that the connection closes. The next request comes at its end, or ahead."""
+    pod, router = pair(start)
+    c = router.start_chat(stream=True)
+    q = pod.next().start()
+    q.event("one")
+    r = c.head()
+    pieces = c.read_until(r, b"one")
+    if ahead:
+        c.chat()
+    router.signal(signal.SIGTERM)
+    router.stderr.wait_for_line("draining")
+    q.event("[DONE]").end()
+    list(pieces)
+    assert r.clean and r.header("Connection") != "close"
+    if not ahead:
+        c.chat()
+    pod.next().reply()
+    r = c.answer()
+    assert r.status == 200 and r.header("Connection") == "close"
+    assert router.wait_exit() == 0
+
+
+def test_a_connection_without_a_request_has_a_moment(start):
+    pod = start.pod(script=ok)
+    router = start.router({"m": [pod]})
+    silent, late = router.client(), router.client()
+    router.wait_metric("kthena_router_downstream_connections", 2)
+    router.signal(signal.SIGTERM)
+    router.stderr.wait_for_line("draining")
+    assert late.silent_for(0.1)
+    assert late.chat().answer().header("Connection") == "close"
+    begun = time.monotonic()
+    assert router.wait_exit() == 0
+    assert time.monotonic() - begun < 1.0 * SLOW
+    assert silent.wait_closed() == b""
 
 
 def test_not_ready_while_draining(start):

@@ -254,6 +254,33 @@ def test_drain_says_goodbye(start, authority):
     assert router.wait_exit() == 0
 
 
+def test_drain_serves_what_has_arrived(start, authority):
+    """A request on an idle connection, one whose handshake is still to come, and one behind half a handshake."""
+    _, router = secure(start, authority, ok)
+    kept = router.client()
+    assert kept.chat().answer().status == 200
+    half = Hand(router, authority.client())
+    with pytest.raises(ssl.SSLWantReadError):
+        half.tls.do_handshake()
+    half.sock.sendall(half.outgoing.read())
+    half.incoming.write(half.sock.recv(65536))
+    router.signal(signal.SIGSTOP)
+    kept.chat()
+    fresh = Hand(router, authority.client())
+    with pytest.raises(ssl.SSLWantReadError):
+        fresh.tls.do_handshake()
+    fresh.sock.sendall(fresh.outgoing.read())
+    router.signal(signal.SIGTERM)
+    router.signal(signal.SIGCONT)
+    assert kept.answer().header("Connection") == "close" and kept.fill() is False
+    for hand in (half, fresh):
+        hand.handshake()
+        hand.sock.sendall(hand.sealed(b"".join(chat_bytes("t"))))
+        assert b"Connection: close" in hand.read_until(b'{"ok":true}')
+        hand.sock.close()
+    assert router.wait_exit() == 0
+
+
 # ---- handshakes that fail ----
 
 def failed(router, reason):
