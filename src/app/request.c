@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "cluster.h"
 #include "cors.h"
 #include "headers.h"
 #include "mem.h"
@@ -297,6 +298,18 @@ static void request_want_usage(struct request *r, const struct openai_body *foun
         (void)openai_want_usage((struct slice){r->out->body, r->body_n}, found, &r->out->want_usage);
 }
 
+/* Nobody serves it; or a route of the cluster does, which has not been listed yet. */
+static void request_refuse_model(struct request *r, bool known)
+{
+    const struct cluster *c = r->server->cluster;
+
+    if (c != NULL && !cluster_settled(c))
+        request_finish(r, OUTCOME_NOT_SYNCED, NULL);
+    else
+        request_finish(r, OUTCOME_ROUTE_NOT_FOUND,
+                       known ? "route not found: no rule of the model's routes fits this request" : NULL);
+}
+
 /* True: r->route is set; else the request has ended. */
 static bool request_find_model(struct request *r)
 {
@@ -326,8 +339,7 @@ static bool request_find_model(struct request *r)
         r->route = request_decide(r, (struct slice){found.model, found.model_n}, &known);
     if (r->route == NULL) {
         r->model_name = mem_dup_slice((struct slice){found.model, found.model_n});
-        request_finish(r, OUTCOME_ROUTE_NOT_FOUND,
-                       known ? "route not found: no rule of the model's routes fits this request" : NULL);
+        request_refuse_model(r, known);
         return false;
     }
     if (r->server->config->inject_stream_usage)
@@ -978,7 +990,7 @@ static bool request_answer_error(struct request *r)
     struct buf body;
     bool ok;
 
-    if (info->status == 429 || r->outcome == OUTCOME_QUEUE_TIMEOUT)
+    if (info->status == 429 || r->outcome == OUTCOME_QUEUE_TIMEOUT || r->outcome == OUTCOME_NOT_SYNCED)
         snprintf(retry, sizeof retry, "Retry-After: %lld\r\n", (long long)request_retry_after_s(r));
     extra = mem_printf("%s%s", retry, r->cors != NULL ? r->cors : "");
     buf_init(&body, REQUEST_ERROR_BODY_MAX);

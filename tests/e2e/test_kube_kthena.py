@@ -10,6 +10,7 @@ import pytest
 from kube_api import model_route
 from kube_world import KthenaWorld
 from pod import ok
+from test_errors import check_error
 from waiting import DEADLINE, ROOT, wait_until
 
 
@@ -477,3 +478,24 @@ def test_manifest_of_the_readme(world):
         assert r.chat(model="deepseek", session="alice").status == 200
         assert r.stderr.wait_for_line("session boost: dequeued.* session=alice boosted=%s .*pod=%s" % (boosted, at(pod)))
     assert pod.requests[-1].json()["model"] == "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
+
+
+@pytest.mark.parametrize("limit", ["0s", "300ms"])
+def test_no_model_is_denied_before_the_cluster_is_known(world, limit):
+    """Also when ROUTER_SYNC_TIMEOUT has made the router ready: who asks for what may exist is told to come again."""
+    w = world(router_sync_timeout=limit)
+    pod = w.pod()
+    w.put_pod("a", "127.0.0.1")
+    w.put_server(port=pod.port)
+    w.put_route()
+    w.ini = "[model-server s]\npods = %s\n[model-route local]\ntarget = s\n" % pod.authority
+    w.api.faults.hang = True
+    r = w.run(wait=False)
+    if limit != "0s":
+        wait_until(lambda: r.get("/readyz").status == 200, "the limit to be over")
+    for model in ("m", "nobody"):
+        check_error(r.chat(model=model), 503, "not_synced", "server_error", retry_after=True)
+    assert r.chat(model="local").status == 200
+    w.api.faults.hang = False
+    wait_status(r, 200, model="m")
+    check_error(r.chat(model="nobody"), 404, "route_not_found")
