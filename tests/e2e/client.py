@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import select
 import socket
 import ssl
 import struct
@@ -95,6 +96,25 @@ class Client:
     def send(self, data):
         self.sock.sendall(data)
         return self
+
+    def send_while_reading(self, data):
+        """For more than fits between the two: keeps what comes meanwhile for the answers. One thread does both, because
+        a TLS session of Python's must not be used by two."""
+        patience, rest = self.sock.gettimeout(), memoryview(data)
+        self.sock.setblocking(False)
+        while rest:
+            readable, writable, _ = select.select([self.sock], [self.sock], [], patience)
+            assert readable or writable, "nothing goes on"
+            for step in (self._take_some, lambda: self.sock.send(rest)):
+                try:
+                    rest = rest[step() or 0:]
+                except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    pass
+        self.sock.settimeout(patience)
+        return self
+
+    def _take_some(self):
+        self.buf += self.sock.recv(262144)
 
     def request(self, method="POST", path="/v1/chat/completions", body=None, headers=(), version="HTTP/1.1", chunks=None,
                 send=True, id=True):

@@ -3,7 +3,6 @@ both directions, sized and chunked, alone and with others sent ahead, plain and 
 
 import hashlib
 import json
-import threading
 
 import pytest
 
@@ -105,12 +104,10 @@ def test_requests_sent_ahead_whose_ends_are_at_an_edge(router, edge):
         bodies = [body_of(max(0, edge + delta - 190), 10, "sized"), body_of(100, edge + delta, "chunked"), body_of(5000, 3, "pieces"),
                   body_of(100, edge, "sized")]
         sent = b"".join(raw(c, body, chunk) for body, chunk in zip(bodies, (None, 7, 1024, None)))
-        sender = threading.Thread(target=c.sock.sendall, args=(sent,))
-        sender.start()
+        c.send_while_reading(sent)
         for body in bodies:
             wish = json.loads(body)
             check(c, body, wish["answer"], wish["how"])
-        sender.join()
 
 
 @pytest.mark.parametrize("cut", [1, 2, 100, 4095, 4096, 4097, 16383, 16384, 16385, 65535, 65536, 65537])
