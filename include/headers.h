@@ -46,8 +46,8 @@ struct headers_response {
     /* For SIZED, and for NO_BODY answers to HEAD when the pod gave one (has_length). */
     uint64_t content_length;
     bool has_length;
-    /* Complete lines that replace all the pod's Access-Control- fields; empty: those stay. */
-    struct slice cors;
+    bool own_cors;     /* the pod's Access-Control- fields stay out */
+    struct slice cors; /* complete lines, or empty */
 };
 /* Status line with the pod's code and reason, its end-to-end fields in order, one framing field, Connection
  * where the version needs it, X-Request-ID, and X-Accel-Buffering: no for text/event-stream unless the pod

@@ -730,6 +730,7 @@ static bool request_answer_head(struct request *r, const struct http1_head *head
         .framing = framing,
         .content_length = head->content_length,
         .has_length = framing == HTTP1_NO_BODY && http1_find(head, HEADER_CONTENT_LENGTH).p != NULL,
+        .own_cors = r->server->config->n_cors_origins > 0,
         .cors = slice_of(r->cors),
     };
 

@@ -436,7 +436,7 @@ bool headers_response_block(struct buf *out, const struct headers_response *r)
     if (start == NULL)
         return false;
     at = headers_put_status_line(at, r->head);
-    at = headers_put_fields(at, r->head, HEADERS_NOT_RELAYED, r->cors.n > 0);
+    at = headers_put_fields(at, r->head, HEADERS_NOT_RELAYED, r->own_cors);
     at = headers_put_framing(at, r);
     at = headers_put_connection(at, r->keep_alive && r->framing != HTTP1_UNTIL_CLOSE, r->client_minor);
     at = headers_put_request_id(at, r->request_id);
