@@ -7,7 +7,7 @@
 #include "config.h"
 #include "kubeobj.h"
 
-#define KTHENA_SPEC_LABELS_MAX 64
+#define KTHENA_SPEC_LABELS_MAX 512
 #define KTHENA_SPEC_NOTES_MAX  1024
 
 /* "key=value" texts. */
@@ -36,8 +36,9 @@ void kthena_spec_route(const struct cJSON *object, const struct kubeobj_meta *me
                        struct kthena_notes *notes);
 void kthena_spec_free_server(struct kthena_server_spec *s);
 
-/* The string members of an object of labels. */
-void kthena_spec_labels_read(const struct cJSON *labels, struct kthena_labels *out);
+/* Adds the members of an object of labels. False: not all of them, for one is no string or they are too many.
+ */
+MUST_CHECK bool kthena_spec_labels_read(const struct cJSON *labels, struct kthena_labels *out);
 void kthena_spec_labels_free(struct kthena_labels *l);
 /* True: every one of `wanted` is among `has`. Nothing wanted matches nothing. */
 bool kthena_spec_labels_match(const struct kthena_labels *wanted, const struct kthena_labels *has);

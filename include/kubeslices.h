@@ -13,7 +13,7 @@ struct kubeslices {
     struct list slices;
     size_t n_slices;
     char *port;          /* name of the pods' port; "" = the first one a slice has */
-    int64_t port_number; /* when it was given as a number; else 0 */
+    int64_t port_number; /* when it was given as a number: the pods' own; else 0 */
     unsigned generation; /* of the list that is being read */
 };
 
@@ -25,8 +25,8 @@ MUST_CHECK bool kubeslices_parse_service(struct slice text, struct slice *namesp
 /* port: copied. */
 void kubeslices_init(struct kubeslices *s, struct slice port);
 void kubeslices_free(struct kubeslices *s);
-/* Takes a slice in or replaces it. False: *why says what is wrong (static) and the slice counts as without
- * pods. */
+/* Takes a slice in or replaces it. *why says what is wrong (static); NULL: nothing. False: the slice counts
+ * as without pods. */
 MUST_CHECK bool kubeslices_put(struct kubeslices *s, const struct cJSON *slice, const char **why);
 void kubeslices_delete(struct kubeslices *s, const struct cJSON *slice);
 /* What a list does not show between the two calls is gone. A begin without an end before it changes nothing.

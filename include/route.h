@@ -87,6 +87,8 @@ struct route_spec {
 /* Each adds one at the end, zeroed but for what is given; NULL above its maximum. Pointers are valid until
  * the next call. */
 struct route_rule_spec *route_spec_add_rule(struct route_spec *s);
+/* Takes away the rule that was added last. */
+void route_spec_drop_rule(struct route_spec *s);
 MUST_CHECK bool route_spec_add_adapter(struct route_spec *s, struct slice name);
 /* name: not empty. */
 MUST_CHECK bool route_spec_add_source(struct route_spec *s, enum route_source_kind kind, struct slice name);

@@ -337,7 +337,8 @@ static struct kthena_object *read_pod(const cJSON *object, const struct kubeobj_
     p->usable = pod_is_usable(object, m);
     if (p->usable && !authority_is_ip(ip))
         p->o.problem = "status.podIP is no IP address";
-    kthena_spec_labels_read(kubeobj_get(kubeobj_get(object, "metadata"), "labels"), &p->labels);
+    if (!kthena_spec_labels_read(kubeobj_get(kubeobj_get(object, "metadata"), "labels"), &p->labels))
+        p->o.problem = "it has more labels than are supported, or one that is not a text";
     return &p->o;
 }
 
@@ -383,9 +384,16 @@ static struct kthena_object *read_object(enum kthena_kind kind, const cJSON *obj
     return o;
 }
 
+/* In the same order: the API server sorts them. Another order only costs a new look. */
 static bool same_labels(const struct kthena_labels *a, const struct kthena_labels *b)
 {
-    return a->n == b->n && (a->n == 0 || (kthena_spec_labels_match(a, b) && kthena_spec_labels_match(b, a)));
+    if (a->n != b->n)
+        return false;
+    for (size_t i = 0; i < a->n; i++) {
+        if (strcmp(a->pairs[i], b->pairs[i]) != 0)
+            return false;
+    }
+    return true;
 }
 
 /* Nothing that counts here is different: most changes of objects are to their status. */

@@ -59,6 +59,26 @@ static const cJSON *members(const cJSON *o)
     return cJSON_IsObject(o) ? o : NULL;
 }
 
+/* The same for a list. */
+static const cJSON *items(const cJSON *o)
+{
+    return cJSON_IsArray(o) ? o : NULL;
+}
+
+static bool is_set(const cJSON *v)
+{
+    return v != NULL && !cJSON_IsNull(v);
+}
+
+/* A text that is there and is none. */
+static void check_text(struct kthena_notes *n, const cJSON *o, const char *key, const char *path)
+{
+    const cJSON *v = kubeobj_get(o, key);
+
+    if (is_set(v) && !cJSON_IsString(v))
+        warn(n, mem_printf("%s.%s is not a text; it does not count", path, key));
+}
+
 static bool is_named(const char *name, const char *known)
 {
     struct slice rest = slice_of(known);
@@ -91,17 +111,21 @@ static void note_others(struct kthena_notes *n, const cJSON *o, const char *path
 
 /* ---- labels ---- */
 
-void kthena_spec_labels_read(const struct cJSON *labels, struct kthena_labels *out)
+bool kthena_spec_labels_read(const struct cJSON *labels, struct kthena_labels *out)
 {
     const cJSON *label;
+    bool whole = !is_set(labels) || cJSON_IsObject(labels);
 
     cJSON_ArrayForEach(label, members(labels))
     {
-        if (!cJSON_IsString(label) || out->n == KTHENA_SPEC_LABELS_MAX)
+        if (!cJSON_IsString(label) || out->n == KTHENA_SPEC_LABELS_MAX) {
+            whole = false;
             continue;
+        }
         out->pairs = mem_array(out->pairs, out->n + 1, sizeof(*out->pairs));
         out->pairs[out->n++] = mem_printf("%s=%s", label->string, label->valuestring);
     }
+    return whole;
 }
 
 void kthena_spec_labels_free(struct kthena_labels *l)
@@ -161,11 +185,14 @@ static void read_selector(const cJSON *selector, struct kthena_server_spec *out,
 {
     const cJSON *group = kubeobj_get(selector, "pdGroup");
 
-    kthena_spec_labels_read(kubeobj_get(selector, "matchLabels"), &out->labels);
+    /* With a label less it would select more. */
+    if (!kthena_spec_labels_read(kubeobj_get(selector, "matchLabels"), &out->labels))
+        fail(n, "spec.workloadSelector.matchLabels has one that is not a text, or too many");
     if (out->labels.n == 0)
         fail(n, "spec.workloadSelector.matchLabels is empty");
-    if (cJSON_IsObject(group))
-        kthena_spec_labels_read(kubeobj_get(group, "decodeLabels"), &out->labels);
+    if ((is_set(group) && !cJSON_IsObject(group)) ||
+        !kthena_spec_labels_read(kubeobj_get(group, "decodeLabels"), &out->labels))
+        fail(n, "spec.workloadSelector.pdGroup.decodeLabels has one that is not a text, or too many");
     note_others(n, selector, "spec.workloadSelector", "matchLabels");
 }
 
@@ -185,6 +212,7 @@ static void read_traffic(const cJSON *policy, struct kthena_server_spec *out, st
 {
     const struct slice timeout = kubeobj_text(policy, "timeout");
 
+    check_text(n, policy, "timeout", "spec.trafficPolicy");
     if (timeout.n > 0 && (!duration_parse(timeout, &out->server.timeout_us) || out->server.timeout_us < 0)) {
         out->server.timeout_us = 0;
         warn(n, mem_printf("spec.trafficPolicy.timeout is \"%.*s\": expected a duration like 30s; none of "
@@ -202,6 +230,7 @@ void kthena_spec_server(const struct cJSON *object, const struct kubeobj_meta *m
     *out = (struct kthena_server_spec){
         .server = {.name = full_name(meta->namespace, meta->name), .given = true}};
     *notes = (struct kthena_notes){.problem = NULL};
+    check_text(notes, spec, "model", "spec");
     out->server.model = text_or_null(kubeobj_text(spec, "model"));
     out->server.engine = read_engine(kubeobj_text(spec, "inferenceEngine"), notes);
     read_selector(kubeobj_get(spec, "workloadSelector"), out, notes);
@@ -225,15 +254,54 @@ struct rule_reader {
     struct route_rule_spec *rule;
     struct kthena_notes *notes;
     size_t number, n_targets; /* which of the route, and how many of its targets have been read */
+    bool bad;                 /* a condition is not understood: without it the rule would match too much */
 };
 
+/* expected: static. */
+static void refuse(struct rule_reader *r, const char *where, const char *expected)
+{
+    warn(r->notes,
+         mem_printf("spec.rules[%zu]%s is not %s; the rule is left out", r->number, where, expected));
+    r->bad = true;
+}
+
+/* An object, or not there. */
+static bool check_object(struct rule_reader *r, const cJSON *v, const char *where)
+{
+    if (!is_set(v) || cJSON_IsObject(v))
+        return true;
+    refuse(r, where, "an object");
+    return false;
+}
+
+/* An empty object is fine. */
+static void check_match(struct rule_reader *r, const cJSON *match, const char *where)
+{
+    bool known = cJSON_GetArraySize(match) == 0;
+    const cJSON *member;
+
+    cJSON_ArrayForEach(member, members(match))
+    {
+        if (!is_named(member->string, "exact prefix regex") && is_set(member))
+            continue;
+        known = true;
+        if (is_set(member) && !cJSON_IsString(member))
+            refuse(r, where, "a text in exact, prefix or regex");
+    }
+    if (!known)
+        refuse(r, where, "one of exact, prefix or regex");
+}
+
 /* Several at once: exact before prefix before regex. None set matches anything. */
-static void read_match(const struct rule_reader *r, const cJSON *match, struct route_match *out,
-                       const char *path)
+static void read_match(struct rule_reader *r, const cJSON *match, struct route_match *out, const char *path,
+                       const char *where)
 {
     static const char *const words[] = {"exact", "prefix", "regex"};
     const char *problem;
 
+    if (!check_object(r, match, where))
+        return;
+    check_match(r, match, where);
     for (size_t i = 0; i < ARRAY_LEN(words) && out->kind == ROUTE_ANY; i++) {
         const struct slice text = kubeobj_text(match, words[i]);
 
@@ -249,10 +317,19 @@ static void read_match(const struct rule_reader *r, const cJSON *match, struct r
     note_others(r->notes, match, path, "exact prefix regex");
 }
 
-static void read_headers(const struct rule_reader *r, const cJSON *headers)
+static void read_header(struct rule_reader *r, const cJSON *header, struct route_match *out)
+{
+    char *where = mem_printf(".modelMatch.headers.%.60s", header->string);
+
+    read_match(r, header, out, "spec.rules.modelMatch.headers", where);
+    mem_free(where);
+}
+
+static void read_headers(struct rule_reader *r, const cJSON *headers)
 {
     const cJSON *header;
 
+    (void)check_object(r, headers, ".modelMatch.headers");
     cJSON_ArrayForEach(header, members(headers))
     {
         struct route_header *h = route_rule_add_header(r->rule, slice_of(header->string));
@@ -260,7 +337,7 @@ static void read_headers(const struct rule_reader *r, const cJSON *headers)
         if (h == NULL)
             fail(r->notes, "a rule has more headers than are supported");
         else
-            read_match(r, header, &h->value, "spec.rules.modelMatch.headers");
+            read_header(r, header, &h->value);
         if (route_hides_header(slice_of(header->string)))
             warn(r->notes,
                  mem_printf("spec.rules[%zu]: the header %.60s is not passed on to pods and counts as empty",
@@ -268,12 +345,15 @@ static void read_headers(const struct rule_reader *r, const cJSON *headers)
     }
 }
 
-static void read_model_match(const struct rule_reader *r, const cJSON *match)
+static void read_model_match(struct rule_reader *r, const cJSON *match)
 {
-    const cJSON *body = kubeobj_get(match, "body");
+    const cJSON *body = kubeobj_get(match, "body"), *model = kubeobj_get(body, "model");
 
+    (void)(check_object(r, match, ".modelMatch") && check_object(r, body, ".modelMatch.body"));
+    if (is_set(model) && !cJSON_IsString(model))
+        refuse(r, ".modelMatch.body.model", "a text");
     read_headers(r, kubeobj_get(match, "headers"));
-    read_match(r, kubeobj_get(match, "uri"), &r->rule->uri, "spec.rules.modelMatch.uri");
+    read_match(r, kubeobj_get(match, "uri"), &r->rule->uri, "spec.rules.modelMatch.uri", ".modelMatch.uri");
     r->rule->model = text_or_null(kubeobj_text(body, "model"));
     note_others(r->notes, match, "spec.rules.modelMatch", "headers uri body");
     note_others(r->notes, body, "spec.rules.modelMatch.body", "model");
@@ -315,9 +395,10 @@ static void read_target(struct rule_reader *r, const cJSON *target)
     mem_free(server);
 }
 
-static void read_rule(const cJSON *o, struct slice namespace, struct route_spec *out, struct kthena_notes *n)
+static void read_rule(const cJSON *o, size_t number, struct slice namespace, struct route_spec *out,
+                      struct kthena_notes *n)
 {
-    struct rule_reader r = {.namespace = namespace, .notes = n, .number = out->n_rules};
+    struct rule_reader r = {.namespace = namespace, .notes = n, .number = number};
     const cJSON *target;
 
     r.rule = route_spec_add_rule(out);
@@ -325,14 +406,18 @@ static void read_rule(const cJSON *o, struct slice namespace, struct route_spec 
         fail(n, "it has more rules than are supported");
         return;
     }
+    if (!cJSON_IsObject(o))
+        refuse(&r, "", "an object");
     r.rule->name = text_or_null(kubeobj_text(o, "name"));
     read_model_match(&r, kubeobj_get(o, "modelMatch"));
-    cJSON_ArrayForEach(target, kubeobj_get(o, "targetModels"))
+    cJSON_ArrayForEach(target, items(kubeobj_get(o, "targetModels")))
     {
         read_target(&r, target);
     }
     note_others(n, o, "spec.rules", "name modelMatch targetModels");
-    if (route_weights_problem(r.rule) != NULL)
+    if (r.bad)
+        route_spec_drop_rule(out);
+    else if (route_weights_problem(r.rule) != NULL)
         warn(n, mem_printf("spec.rules[%zu] takes no request: %s", r.number, route_weights_problem(r.rule)));
 }
 
@@ -340,7 +425,9 @@ static void read_adapters(const cJSON *adapters, struct route_spec *out, struct 
 {
     const cJSON *adapter;
 
-    cJSON_ArrayForEach(adapter, adapters)
+    if (is_set(adapters) && !cJSON_IsArray(adapters))
+        warn(n, mem_strdup("spec.loraAdapters is not a list; it does not count"));
+    cJSON_ArrayForEach(adapter, items(adapters))
     {
         const struct slice name = kubeobj_string(adapter);
 
@@ -355,9 +442,11 @@ void kthena_spec_route(const struct cJSON *object, const struct kubeobj_meta *me
                        struct kthena_notes *notes)
 {
     const cJSON *spec = kubeobj_get(object, "spec"), *rule;
+    size_t n_rules = 0;
 
     *out = (struct route_spec){.name = full_name(meta->namespace, meta->name)};
     *notes = (struct kthena_notes){.problem = NULL};
+    check_text(notes, spec, "modelName", "spec");
     out->model = text_or_null(kubeobj_text(spec, "modelName"));
     read_adapters(kubeobj_get(spec, "loraAdapters"), out, notes);
     if (out->model == NULL && out->n_adapters == 0)
@@ -365,11 +454,11 @@ void kthena_spec_route(const struct cJSON *object, const struct kubeobj_meta *me
     /* Routes of a Gateway are for its listeners; the Go router's own port passes them over, too. */
     if (cJSON_GetArraySize(kubeobj_get(spec, "parentRefs")) > 0)
         fail(notes, "spec.parentRefs binds it to a Gateway");
-    cJSON_ArrayForEach(rule, kubeobj_get(spec, "rules"))
+    cJSON_ArrayForEach(rule, items(kubeobj_get(spec, "rules")))
     {
-        read_rule(rule, meta->namespace, out, notes);
+        read_rule(rule, n_rules++, meta->namespace, out, notes);
     }
     if (out->n_rules == 0)
-        fail(notes, "it has no spec.rules");
+        fail(notes, n_rules == 0 ? "it has no spec.rules" : "none of its spec.rules is understood");
     note_others(notes, spec, "spec", "modelName loraAdapters rules parentRefs");
 }

@@ -93,22 +93,38 @@ static bool port_number(const cJSON *port, int64_t *number)
     return kubeobj_int(port, "port", number) && *number >= 1 && *number <= 65535;
 }
 
-/* The pods' port: the given number, else the slice's port of that name, else its first one. */
+static bool is_port_wanted(const struct kubeslices *s, const cJSON *port, int64_t number)
+{
+    if (s->port_number > 0)
+        return number == s->port_number;
+    return s->port[0] == '\0' || slice_eq(kubeobj_text(port, "name"), slice_of(s->port));
+}
+
+/* The slice's port with the given number or name, else its first one. */
 static bool find_port(const struct kubeslices *s, const cJSON *slice, int64_t *number)
 {
     const cJSON *port;
 
-    *number = s->port_number;
-    if (s->port_number > 0)
-        return true;
     cJSON_ArrayForEach(port, kubeobj_get(slice, "ports"))
     {
-        if (!port_number(port, number))
-            continue;
-        if (s->port[0] == '\0' || slice_eq(kubeobj_text(port, "name"), slice_of(s->port)))
+        if (port_number(port, number) && is_port_wanted(s, port, *number))
             return true;
     }
     return false;
+}
+
+/* A number holds although the slice does not have it: the pods of a Service without ports have them all, and
+ * a headless one need not name the port that is meant. */
+static bool take_port(const struct kubeslices *s, const cJSON *slice, int64_t *number, const char **why)
+{
+    if (find_port(s, slice, number))
+        return true;
+    *why = s->port_number == 0 ? "it has no such port"
+           : cJSON_GetArraySize(kubeobj_get(slice, "ports")) > 0
+               ? "no port of the EndpointSlice has the number; it is the pods' port, not the Service's"
+               : NULL;
+    *number = s->port_number;
+    return s->port_number > 0;
 }
 
 /* What is not said counts as ready, and as not terminating. */
@@ -146,10 +162,8 @@ static bool read_slice(const struct kubeslices *s, struct slice_entry *e, const 
     }
     if (cJSON_GetArraySize(kubeobj_get(slice, "endpoints")) == 0)
         return true;
-    if (!find_port(s, slice, &port)) {
-        *why = "it has no such port";
+    if (!take_port(s, slice, &port, why))
         return false;
-    }
     cJSON_ArrayForEach(endpoint, kubeobj_get(slice, "endpoints"))
     {
         if (is_usable(endpoint) && e->n < KUBESLICES_ENDPOINTS_MAX)
@@ -179,6 +193,7 @@ bool kubeslices_put(struct kubeslices *s, const struct cJSON *slice, const char 
 {
     struct kubeobj_meta meta;
 
+    *why = NULL;
     if (!kubeobj_meta(slice, &meta)) {
         *why = "it has no uid";
         return false;

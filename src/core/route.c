@@ -140,6 +140,11 @@ static void rule_spec_free(struct route_rule_spec *r)
     mem_free(r->name);
 }
 
+void route_spec_drop_rule(struct route_spec *s)
+{
+    rule_spec_free(&s->rules[--s->n_rules]);
+}
+
 void route_spec_free(struct route_spec *s)
 {
     for (size_t i = 0; i < s->n_rules; i++)

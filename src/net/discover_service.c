@@ -18,6 +18,7 @@ struct discover_service {
     struct discover_endpoint *endpoints;
     size_t n;
     bool settled;
+    bool told_empty;       /* that there are no slices */
     const char *complaint; /* the last thing that was wrong with a slice, so that it is said once */
 };
 
@@ -46,13 +47,15 @@ static void discover_service_on_end(void *arg)
 static void discover_service_on_put(const struct cJSON *slice, void *arg)
 {
     struct discover_service *s = arg;
-    const char *why = NULL;
+    const char *why;
+    const bool used = kubeslices_put(&s->slices, slice, &why);
     struct kubeobj_meta meta;
 
-    if (!kubeslices_put(&s->slices, slice, &why) && why != s->complaint && kubeobj_meta(slice, &meta)) {
+    if (why != NULL && why != s->complaint && kubeobj_meta(slice, &meta)) {
         s->complaint = why;
-        log_warn("an EndpointSlice is not used", LOG_SLICE("slice", meta.name),
-                 LOG_STR("service", s->service), LOG_STR("model_server", s->owner), LOG_STR("error", why));
+        log_warn(used ? "an EndpointSlice is used, and may be wrong" : "an EndpointSlice is not used",
+                 LOG_SLICE("slice", meta.name), LOG_STR("service", s->service),
+                 LOG_STR("model_server", s->owner), LOG_STR("error", why));
     }
     discover_service_dirty(s);
 }
@@ -90,6 +93,17 @@ static void discover_service_set(struct discover_service *s, const struct kubeob
         s->n += discover_set_endpoint(&s->endpoints[s->n], e[i].authority, e[i].uid);
 }
 
+/* A Service with a selector has a slice even when it has no pods. Said once, until there is one. */
+static void discover_service_check_empty(struct discover_service *s)
+{
+    const bool empty = s->slices.n_slices == 0;
+
+    if (empty && !s->told_empty)
+        log_warn("a Service has no EndpointSlices: does it exist?", LOG_STR("service", s->service),
+                 LOG_STR("model_server", s->owner));
+    s->told_empty = empty;
+}
+
 static void discover_service_on_announce(struct loop_task *t)
 {
     struct discover_service *s = CONTAINER_OF(t, struct discover_service, announce);
@@ -101,6 +115,7 @@ static void discover_service_on_announce(struct loop_task *t)
     if (!kubewatch_synced(s->watch))
         return;
     s->settled = true;
+    discover_service_check_empty(s);
     e = kubeslices_endpoints(&s->slices, &n);
     if (first || !discover_service_same(s, e, n)) {
         discover_service_set(s, e, n);

@@ -403,6 +403,24 @@ def test_queue_of_a_model_survives_its_objects(world):
     assert two.answer().status == 200
 
 
+def test_rules_that_are_not_understood_do_not_match_everything(world):
+    """A uri that is a text, as one may write it by hand: its rule is left out, and said; the others count. Many labels are no hindrance."""
+    w = world()
+    pod = w.pod()
+    w.put_pod("p1", "127.0.0.1", labels=[("l%02d" % i, "x") for i in range(200)] + [("zapp", "chat")])
+    w.put_server(labels=(("zapp", "chat"),), port=pod.port)
+    w.put_server("nothing", labels=(("zapp", "none"),), port=pod.port)
+    w.put_route(servers=("chat",), rules=[
+        {"modelMatch": {"uri": "/v1/nothing"}, "targetModels": [{"modelServerName": "nothing"}]},
+        {"targetModels": [{"modelServerName": "chat"}]}])
+    w.put_route("other", "n", rules=[{"modelMatch": "x", "targetModels": [{"modelServerName": "chat"}]}])
+    r = w.run()
+    assert r.chat().status == 200
+    assert "spec.rules[0].modelMatch.uri is not an object; the rule is left out" in r.stderr.wait_for_line("an object is not as it should be")
+    assert r.chat(model="n").status == 404
+    assert "none of its spec.rules is understood" in r.stderr.wait_for_line("an object is not used")
+
+
 KUBECTL = shutil.which("kubectl")
 
 

@@ -87,6 +87,32 @@ def test_slice_without_the_port_is_said(world):
     assert r.chat().status == 503
 
 
+def test_number_that_no_slice_has_is_said(world):
+    """The Service's port where the pods have another one: used as written, and not without a word."""
+    w = world(service="chat:1")
+    w.put(endpoint("127.0.0.1"))
+    r = w.run()
+    assert "no port of the EndpointSlice has the number" in r.stderr.wait_for_line("an EndpointSlice is used, and may be wrong")
+    assert w.pods() == ["127.0.0.1:1"]
+
+
+def test_service_that_does_not_exist_is_said(world):
+    """Once for each time that it has no slices."""
+    w = world(service="chat")
+    pod = w.pod()
+    r = w.run()
+    said = "a Service has no EndpointSlices: does it exist"
+    assert 'service=chat' in r.stderr.wait_for_line(said)
+    assert r.chat().status == 503
+    w.put(endpoint("127.0.0.1"), port=pod.port)
+    w.wait_pods(at(pod))
+    assert len(r.stderr.all(said)) == 1
+    w.put(endpoint("127.0.0.1"), name="chat-2", port=pod.port)
+    w.api.delete("endpointslices", "chat-1")
+    w.api.delete("endpointslices", "chat-2")
+    wait_until(lambda: len(r.stderr.all(said)) == 2, "the second warning")
+
+
 def test_same_address_other_pod(world):
     """Pods are known by uid: a new pod at an old address is a new pod, with a count of its own."""
     w = world(session_boost_inflight_per_pod="1")

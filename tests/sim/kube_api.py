@@ -1,7 +1,8 @@
 """A stand-in for the Kubernetes API server: it keeps objects, lists them in pages and lets them be watched, with the
 semantics that clients rely on (one growing resourceVersion, watches that go on from a version, bookmarks, 410 for what
 is forgotten), and with the faults that real ones show. Objects come out as real clusters write them: uid, generation,
-managedFields and all. Also enough of discovery for kubectl get, apply and delete.
+managedFields and all. Also enough of discovery for kubectl get, delete and apply (with
+--validate=false: there is no OpenAPI here).
 
 Tests drive it directly: put(), delete(), and the knobs in `faults`."""
 

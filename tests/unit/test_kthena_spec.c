@@ -125,11 +125,11 @@ static void test_groups(void **state)
         *labels = kubeobj_parse(SLICE("{\"a\":\"b\",\"role\":\"prefill\"}"));
 
     (void)state;
-    kthena_spec_labels_read(labels, &pod);
+    assert_true(kthena_spec_labels_read(labels, &pod));
     assert_false(kthena_spec_labels_match(&s.labels, &pod));
     kubeobj_free(labels);
     labels = kubeobj_parse(SLICE("{\"role\":\"decode\",\"c\":\"d\"}"));
-    kthena_spec_labels_read(labels, &pod); /* adds to what is there */
+    assert_true(kthena_spec_labels_read(labels, &pod)); /* adds to what is there */
     assert_true(kthena_spec_labels_match(&s.labels, &pod));
     kthena_spec_labels_free(&pod);
     assert_false(kthena_spec_labels_match(&pod, &s.labels));
@@ -262,6 +262,115 @@ static void test_route_warnings(void **state)
     }
 }
 
+/* A condition of the wrong kind would match everything: its rule is left out, and the next one is still [1].
+ */
+static void test_rules_that_are_not_understood(void **state)
+{
+    static const struct {
+        const char *rule, *warning;
+    } cases[] = {{"\"modelMatch\":\"x\"", ".modelMatch is not an object"},
+                 {"\"modelMatch\":{\"uri\":\"/v1/x\"}", ".modelMatch.uri is not an object"},
+                 {"\"modelMatch\":{\"uri\":{\"prefix\":7}}",
+                  ".modelMatch.uri is not a text in exact, prefix or regex"},
+                 {"\"modelMatch\":{\"uri\":{\"suffix\":\"x\"}}",
+                  ".modelMatch.uri is not one of exact, prefix or regex"},
+                 {"\"modelMatch\":{\"headers\":[{\"x-a\":{\"exact\":\"v\"}}]}",
+                  ".modelMatch.headers is not an object"},
+                 {"\"modelMatch\":{\"headers\":{\"x-a\":\"v\"}}", ".modelMatch.headers.x-a is not an object"},
+                 {"\"modelMatch\":{\"headers\":{\"x-a\":{\"exact\":5}}}",
+                  ".modelMatch.headers.x-a is not a text in exact, prefix or regex"},
+                 {"\"modelMatch\":{\"body\":\"m\"}", ".modelMatch.body is not an object"},
+                 {"\"modelMatch\":{\"body\":{\"model\":7}}", ".modelMatch.body.model is not a text"}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char *spec = mem_printf("{\"modelName\":\"m\",\"rules\":[{%s,\"targetModels\":[{\"modelServerName\":"
+                                "\"s\"}]},{\"name\":\"next\"}]}",
+                                cases[i].rule);
+        char *expected =
+            mem_printf("spec.rules[0]%s; the rule is left out\nspec.rules[1] takes no request: there "
+                       "is no target",
+                       cases[i].warning);
+        struct route_spec r;
+        struct kthena_notes n;
+        struct cJSON *o = route(spec, &r, &n);
+
+        assert_null(n.problem);
+        assert_string_equal(n.warnings, expected);
+        assert_int_equal(r.n_rules, 1);
+        assert_string_equal(r.rules[0].name, "next");
+        route_spec_free(&r);
+        kubeobj_free(o);
+        mem_free(expected);
+        mem_free(spec);
+    }
+}
+
+static void test_nothing_is_understood(void **state)
+{
+    static const char *const specs[] = {"{\"modelName\":\"m\",\"rules\":[7]}",
+                                        "{\"modelName\":\"m\",\"rules\":{\"targetModels\":[{}]}}"};
+    static const char *const problems[] = {"none of its spec.rules is understood", "it has no spec.rules"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
+        struct route_spec r;
+        struct kthena_notes n;
+        struct cJSON *o = route(specs[i], &r, &n);
+
+        assert_string_equal(n.problem, problems[i]);
+        route_spec_free(&r);
+        kubeobj_free(o);
+    }
+}
+
+/* A selector that lost a label would select more. */
+static void test_labels_that_are_not_understood(void **state)
+{
+    static const char *const selectors[] = {
+        "{\"matchLabels\":{\"a\":\"b\",\"v\":2}}", "{\"matchLabels\":{\"a\":\"b\"},\"pdGroup\":\"x\"}",
+        "{\"matchLabels\":{\"a\":\"b\"},\"pdGroup\":{\"decodeLabels\":[1]}}"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(selectors); i++) {
+        char *spec =
+            mem_printf("{\"inferenceEngine\":\"vLLM\",\"workloadSelector\":%s,\"workloadPort\":{\"port\":"
+                       "1},\"trafficPolicy\":{\"timeout\":10}}",
+                       selectors[i]);
+        struct kthena_server_spec s;
+        struct kthena_notes n;
+        struct cJSON *o = server(spec, &s, &n);
+
+        assert_non_null(n.problem);
+        assert_non_null(strstr(n.problem, "not a text"));
+        assert_string_equal(n.warnings, "spec.trafficPolicy.timeout is not a text; it does not count");
+        kthena_spec_free_server(&s);
+        kubeobj_free(o);
+        mem_free(spec);
+    }
+}
+
+static void test_many_labels(void **state)
+{
+    struct kthena_labels l = {0};
+    struct cJSON *o;
+    struct buf text;
+
+    (void)state;
+    for (int n = KTHENA_SPEC_LABELS_MAX; n <= KTHENA_SPEC_LABELS_MAX + 1; n++) {
+        buf_init(&text, 65536);
+        for (int i = 0; i < n; i++)
+            assert_true(buf_printf(&text, "%c\"l%d\":\"x\"", i == 0 ? '{' : ',', i));
+        assert_true(buf_append(&text, "}", 1));
+        o = kubeobj_parse(buf_slice(&text));
+        assert_int_equal(kthena_spec_labels_read(o, &l), n == KTHENA_SPEC_LABELS_MAX);
+        assert_int_equal(l.n, KTHENA_SPEC_LABELS_MAX);
+        kthena_spec_labels_free(&l);
+        kubeobj_free(o);
+        buf_free(&text);
+    }
+}
+
 static void test_notes_are_bounded(void **state)
 {
     struct buf spec;
@@ -289,11 +398,17 @@ static void test_notes_are_bounded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_server),           cmocka_unit_test(test_server_notes),
-        cmocka_unit_test(test_groups),           cmocka_unit_test(test_route),
-        cmocka_unit_test(test_route_notes),      cmocka_unit_test(test_route_warnings),
-        cmocka_unit_test(test_notes_are_bounded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_server),
+                                       cmocka_unit_test(test_server_notes),
+                                       cmocka_unit_test(test_groups),
+                                       cmocka_unit_test(test_route),
+                                       cmocka_unit_test(test_route_notes),
+                                       cmocka_unit_test(test_route_warnings),
+                                       cmocka_unit_test(test_rules_that_are_not_understood),
+                                       cmocka_unit_test(test_nothing_is_understood),
+                                       cmocka_unit_test(test_labels_that_are_not_understood),
+                                       cmocka_unit_test(test_many_labels),
+                                       cmocka_unit_test(test_notes_are_bounded)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,6 +111,31 @@ static void test_bad_slices(void **state)
     kubeslices_free(&s);
 }
 
+/* A number is the pods' port. One that the slice does not have is used, and said. */
+static void test_number_that_no_port_has(void **state)
+{
+    static const char *const ports[] = {"[{\"port\":8000}]", "[{\"port\":7},{\"port\":80}]", "[]", "null"};
+    struct kubeslices s;
+
+    (void)state;
+    kubeslices_init(&s, SLICE("80"));
+    for (size_t i = 0; i < ARRAY_LEN(ports); i++) {
+        char *text = mem_printf("{\"metadata\":{\"name\":\"x\",\"uid\":\"a\"},\"addressType\":\"IPv4\","
+                                "\"endpoints\":[{\"addresses\":[\"10.0.0.3\"]}],\"ports\":%s}",
+                                ports[i]);
+        const char *why;
+
+        assert_true(put(&s, text, &why));
+        expect(&s, "10.0.0.3:80");
+        if (i == 0)
+            assert_non_null(strstr(why, "no port of the EndpointSlice has the number"));
+        else
+            assert_null(why);
+        mem_free(text);
+    }
+    kubeslices_free(&s);
+}
+
 static void test_odd_endpoints(void **state)
 {
     const char *why;
@@ -217,11 +242,14 @@ static void test_lists_replace(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_conditions),   cmocka_unit_test(test_ports),
-        cmocka_unit_test(test_bad_slices),   cmocka_unit_test(test_odd_endpoints),
-        cmocka_unit_test(test_union),        cmocka_unit_test(test_lists_replace),
-        cmocka_unit_test(test_service_names)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_conditions),
+                                       cmocka_unit_test(test_ports),
+                                       cmocka_unit_test(test_bad_slices),
+                                       cmocka_unit_test(test_odd_endpoints),
+                                       cmocka_unit_test(test_number_that_no_port_has),
+                                       cmocka_unit_test(test_union),
+                                       cmocka_unit_test(test_lists_replace),
+                                       cmocka_unit_test(test_service_names)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
