@@ -8,6 +8,9 @@
 
 #define HEADERS_REQUEST_ID_MAX 128
 
+/* True for a field's name as RFC 9110 (5.6.2) has it: letters, digits and a few marks. */
+bool headers_is_name(struct slice text);
+
 /* HEADER_OTHER for a name that is not in the table; any case. The name is a token as http1 accepts it. */
 enum header_id headers_id(struct slice name);
 
@@ -73,6 +76,8 @@ bool headers_is_event_stream(struct slice content_type);
 /* Value of the first field of that name (any case) among fields as headers_request_block writes them; {NULL,
  * 0}: none. */
 struct slice headers_field(struct slice fields, struct slice name);
+/* The same, and leaves in *fields what comes behind it; {NULL, 0} when there was no more. */
+struct slice headers_next_field(struct slice *fields, struct slice name);
 /* True for application/json and types that end in +json. */
 bool headers_is_json(struct slice content_type);
 /* Path without query of a request target; absolute form reduced. */

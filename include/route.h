@@ -57,7 +57,7 @@ struct route_rule_spec {
     char *name; /* NULL = none */
     struct route_header *headers;
     size_t n_headers;
-    struct route_match uri; /* against the path without query */
+    struct route_match uri; /* against the path without query, its %XX decoded */
     char *model;            /* the request's model; NULL = any */
     struct route_weight *targets;
     size_t n_targets;
@@ -96,10 +96,16 @@ const char *route_source_word(enum route_source_kind kind); /* "header", "cookie
 struct route_header *route_rule_add_header(struct route_rule_spec *r, struct slice name);
 /* A header of that name is not passed on to pods, and rules do not see it: it counts as missing. */
 bool route_hides_header(struct slice name);
+/* NULL: a session's or user's id may be read from this header, or from this source. Else static text that
+ * goes on after the name: "is not a header name". */
+const char *route_key_header_problem(struct slice name);
+const char *route_source_problem(enum route_source_kind kind, struct slice name);
 MUST_CHECK bool route_rule_add_target(struct route_rule_spec *r, struct slice server, int64_t weight);
 /* True when it matches every request of its model. */
 bool route_rule_is_open(const struct route_rule_spec *r);
-/* NULL: well-formed; else static text says what was expected. */
+/* NULL: well-formed; else static text says what was expected. A uri is also compared with paths, which begin
+ * with a slash and hold no query. */
+const char *route_uri_problem(const struct route_match *m);
 const char *route_match_problem(const struct route_match *m);
 const char *route_weights_problem(const struct route_rule_spec *r);
 const char *route_match_word(enum route_match_kind kind); /* "exact", "prefix", "regex" */

@@ -11,6 +11,7 @@
 #include "config_option.h"
 #include "config_routes.h"
 #include "duration.h"
+#include "headers.h"
 #include "kubeslices.h"
 #include "mem.h"
 #include "nearest.h"
@@ -89,6 +90,7 @@ struct ini {
     size_t lines[KEY_COUNT]; /* of its keys; 0 = it has not got that one */
     enum key list;           /* that is open (OPEN_LIST) */
     size_t section_errors;   /* fatal problems when it began */
+    unsigned scores;         /* a bit for each enum policy_score that it has named */
     /* The option that is set when all its lines have come in (OPEN_OPTION) */
     enum config_option option;
     struct buf value;
@@ -357,11 +359,15 @@ static void set_score(struct ini *ini, struct route_spec *s, struct slice item)
     if (score == POLICY_SCORES ||
         (weight.p != NULL && (!parse_count(weight, &n) || n < 0 || n > POLICY_WEIGHT_MAX)))
         INI_ERROR(ini, ini->line,
-                  "score: \"%.*s\": expected NAME:WEIGHT, the name one of least-request, random, prefix, "
-                  "least-latency and kv-usage, the weight 0 to 1000",
+                  "score: \"%.*s\": expected NAME or NAME:WEIGHT, the name one of least-request, random, "
+                  "prefix, least-latency and kv-usage, the weight 0 to 1000 (1 when not given)",
                   CONFIG_SHOWN(item));
+    else if ((ini->scores & 1U << score) != 0)
+        INI_ERROR(ini, ini->line, "score: \"%.*s\" is given twice; expected each once", CONFIG_SHOWN(word));
     else
         s->policy.weights[score] = (unsigned)n;
+    if (score != POLICY_SCORES)
+        ini->scores |= 1U << score;
 }
 
 static void set_scores(struct ini *ini, struct route_spec *s, struct slice list)
@@ -372,6 +378,8 @@ static void set_scores(struct ini *ini, struct route_spec *s, struct slice list)
 
         if (item.n > 0)
             set_score(ini, s, item);
+        else if (list.p != NULL) /* a comma may end the line */
+            INI_ERROR(ini, ini->line, "score: an empty name before a comma; expected NAME:WEIGHT, ...");
     }
 }
 
@@ -410,7 +418,8 @@ static void set_route_key(struct ini *ini, enum key k, struct slice value)
 }
 
 /* KIND:TEXT */
-static void set_match(struct ini *ini, struct route_match *m, const char *key, struct slice value)
+static void set_match(struct ini *ini, struct route_match *m, const char *key, struct slice value,
+                      const char *(*problem_of)(const struct route_match *m))
 {
     struct slice text = value, word = slice_cut(&text, ':');
     const char *problem;
@@ -419,10 +428,12 @@ static void set_match(struct ini *ini, struct route_match *m, const char *key, s
         if (text.p == NULL || !slice_eq(word, slice_of(route_match_word(kind))))
             continue;
         m->kind = kind;
+        text = slice_trim(text); /* as values of headers are */
         m->text = mem_dup_slice(text);
-        problem = route_match_problem(m);
+        problem = problem_of(m);
         if (problem != NULL)
-            INI_ERROR(ini, ini->line, "%s: regex \"%.*s\": %s", key, CONFIG_SHOWN(text), problem);
+            INI_ERROR(ini, ini->line, "%s: %s \"%.*s\": %s", key, route_match_word(kind), CONFIG_SHOWN(text),
+                      problem);
         return;
     }
     INI_ERROR(ini, ini->line, "%s: \"%.*s\": expected exact:TEXT, prefix:TEXT or regex:PATTERN", key,
@@ -437,6 +448,11 @@ static void set_header(struct ini *ini, struct route_rule_spec *r, struct slice 
 
     while (name.n < value.n && value.p[name.n] != ' ' && value.p[name.n] != '\t')
         name.n++;
+    if (!headers_is_name(name)) {
+        INI_ERROR(ini, ini->line, "header: \"%.*s\" is not a header name; expected NAME MATCH",
+                  CONFIG_SHOWN(name));
+        return;
+    }
     if (route_hides_header(name)) {
         INI_ERROR(ini, ini->line, "header: %.*s is not passed on to pods, and rules cannot see it",
                   CONFIG_SHOWN(name));
@@ -447,7 +463,7 @@ static void set_header(struct ini *ini, struct route_rule_spec *r, struct slice 
         INI_ERROR(ini, ini->line, "too many headers: at most %d in a rule", ROUTE_HEADERS_MAX);
     else
         set_match(ini, &h->value, "header = NAME MATCH",
-                  slice_trim((struct slice){value.p + name.n, value.n - name.n}));
+                  slice_trim((struct slice){value.p + name.n, value.n - name.n}), route_match_problem);
 }
 
 static void set_rule_key(struct ini *ini, enum key k, struct slice value)
@@ -459,7 +475,7 @@ static void set_rule_key(struct ini *ini, enum key k, struct slice value)
     else if (k == KEY_HEADER)
         set_header(ini, r, value);
     else if (k == KEY_URI)
-        set_match(ini, &r->uri, "uri = MATCH", value);
+        set_match(ini, &r->uri, "uri = MATCH", value, route_uri_problem);
     else
         r->model = mem_dup_slice(value);
 }
@@ -551,7 +567,7 @@ static void close_policy(struct ini *ini, const struct route_spec *s)
                   "[model-route %.80s] has both policy and score; expected one of the two", s->name);
     else if (ini->lines[KEY_SCORE] != 0 && sum == 0 && ini->report->n_fatal == ini->section_errors)
         INI_ERROR(ini, ini->section_line,
-                  "[model-route %.80s]: score is empty; expected NAME:WEIGHT with a weight "
+                  "[model-route %.80s]: score is empty; expected NAME or NAME:WEIGHT with a weight "
                   "above 0",
                   s->name);
 }
@@ -567,6 +583,15 @@ static void close_route(struct ini *ini)
                   "[model-route %.80s]: target is empty; expected NAME, NAME:WEIGHT, ...", s->name);
 }
 
+static bool serves_name(const struct route_spec *s, const char *name)
+{
+    bool found = strcmp(s->model, name) == 0;
+
+    for (size_t i = 0; i < s->n_adapters && !found; i++)
+        found = strcmp(s->adapters[i], name) == 0;
+    return found;
+}
+
 static void close_rule(struct ini *ini)
 {
     const struct route_spec *s = &ini->c->routes[ini->entry];
@@ -575,6 +600,12 @@ static void close_rule(struct ini *ini)
         INI_ERROR(ini, ini->section_line,
                   "[model-route %.80s/rule %.80s] has no target; expected the name of a model-server",
                   s->name, s->rules[ini->rule].name);
+    if (s->rules[ini->rule].model != NULL && !serves_name(s, s->rules[ini->rule].model))
+        INI_ERROR(
+            ini, ini->lines[KEY_MODEL],
+            "[model-route %.80s/rule %.80s]: model = %.80s matches no request: the route serves \"%.80s\" "
+            "and its adapters (lora)",
+            s->name, s->rules[ini->rule].name, s->rules[ini->rule].model, s->model);
 }
 
 /* What can be said only when the whole section was read. */
@@ -724,6 +755,7 @@ static void open_section(struct ini *ini, struct slice header)
     name = slice_trim((struct slice){header.p + kind.n, header.n - kind.n});
     ini->section_line = ini->line;
     memset(ini->lines, 0, sizeof(ini->lines));
+    ini->scores = 0;
     if (slice_eq(kind, SLICE("router")))
         ini->section = open_router(ini, name);
     else if (slice_eq(kind, SLICE("model-server")))
@@ -806,11 +838,12 @@ static struct slice strip_comment(struct slice line)
 }
 
 /* The longest beginning of at most max_bytes that can be cut off; 0: there is none. What follows must not
- * look like a comment. */
+ * look like a comment, nor like an empty item of a list. */
 static size_t find_cut(struct slice s, size_t max_bytes)
 {
     for (size_t n = max_bytes; n > 0; n--) {
-        if ((s.p[n - 1] == ',' || is_blank(s.p[n - 1]) || is_blank(s.p[n])) && !is_comment(s.p[n]))
+        if ((s.p[n - 1] == ',' || is_blank(s.p[n - 1]) || is_blank(s.p[n])) && !is_comment(s.p[n]) &&
+            s.p[n] != ',')
             return n;
     }
     return 0;

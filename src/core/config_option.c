@@ -230,7 +230,7 @@ static char *set_fraction(struct config *c, enum config_option o, struct slice t
     if (!number_parse(text, &value) || !isfinite(value))
         return mem_strdup("not a number: expected one such as 1.0, 0.25 or 2e3");
     if (value < (double)row->min || value > (double)row->max)
-        return mem_printf("out of range: expected at least %lld", (long long)row->min);
+        return mem_printf("out of range: expected %lld to %lld", (long long)row->min, (long long)row->max);
     *(double *)field_of(c, o) = value;
     return NULL;
 }
@@ -282,16 +282,6 @@ static char *syntax_error(const struct config_option_row *row)
 
 /* ---- texts with a syntax of their own ---- */
 
-/* RFC 9110, 5.6.2 */
-static bool is_token(struct slice s)
-{
-    for (size_t i = 0; i < s.n; i++) {
-        if (!isalnum((unsigned char)s.p[i]) && (s.p[i] == '\0' || strchr("!#$%&'*+-.^_`|~", s.p[i]) == NULL))
-            return false;
-    }
-    return s.n > 0;
-}
-
 static char *check_header_list(struct slice text)
 {
     for (struct slice rest = text; rest.p != NULL;) {
@@ -299,8 +289,8 @@ static char *check_header_list(struct slice text)
 
         if (name.n == 0)
             return mem_strdup("an empty header name: expected one name or several, separated by commas");
-        if (!is_token(name))
-            return mem_printf("\"%.*s\" is not a header name", CONFIG_SHOWN(name));
+        if (route_key_header_problem(name) != NULL)
+            return mem_printf("\"%.*s\" %s", CONFIG_SHOWN(name), route_key_header_problem(name));
     }
     return NULL;
 }

@@ -122,8 +122,8 @@ static bool has_text(char *const *texts, size_t n, struct slice text)
     return false;
 }
 
-/* Cuts the next name off a list separated by commas. Empty ones are passed over, too long ones are reported
- * and passed over. False: there is no more. */
+/* Cuts the next name off a list separated by commas. Empty ones, but for the last, and too long ones are
+ * reported and passed over. False: there is no more. */
 static bool next_name(struct slice *list, struct slice *name, const char *place, struct config_report *report)
 {
     while (list->p != NULL) {
@@ -133,6 +133,9 @@ static bool next_name(struct slice *list, struct slice *name, const char *place,
                               CONFIG_SHOWN(*name), CONFIG_NAME_MAX);
         else if (name->n > 0)
             return true;
+        else if (list->p != NULL) /* a comma may end the line */
+            config_report_add(report, true, "%s: an empty name before a comma; expected NAME, NAME, ...",
+                              place);
     }
     return false;
 }
@@ -199,6 +202,9 @@ void config_routes_add_sources(struct route_spec *s, struct slice list, struct c
             config_report_add(report, true,
                               "%s: session_sticky: \"%.*s\": expected header:NAME, cookie:NAME or query:NAME",
                               place, CONFIG_SHOWN(item));
+        else if (route_source_problem(kind, name) != NULL)
+            config_report_add(report, true, "%s: session_sticky: \"%.*s\" %s", place, CONFIG_SHOWN(name),
+                              route_source_problem(kind, name));
         else if (!route_spec_add_source(s, kind, name))
             report_one_too_many(report, place, "session_sticky:", item, ROUTE_SOURCES_MAX);
     }

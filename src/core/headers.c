@@ -5,6 +5,7 @@
 #include "number.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <sys/random.h>
 
@@ -287,15 +288,30 @@ struct slice headers_path(struct slice target)
     return path.n > 0 ? path : SLICE("/");
 }
 
-struct slice headers_field(struct slice fields, struct slice name)
+bool headers_is_name(struct slice text)
 {
-    while (fields.p != NULL) {
-        struct slice value = slice_cut(&fields, '\n');
+    for (size_t i = 0; i < text.n; i++) {
+        if (!isalnum((unsigned char)text.p[i]) &&
+            (text.p[i] == '\0' || strchr("!#$%&'*+-.^_`|~", text.p[i]) == NULL))
+            return false;
+    }
+    return text.n > 0;
+}
+
+struct slice headers_next_field(struct slice *fields, struct slice name)
+{
+    while (fields->p != NULL) {
+        struct slice value = slice_cut(fields, '\n');
 
         if (value.n > name.n && value.p[name.n] == ':' && slice_ieq(slice_cut(&value, ':'), name))
             return slice_trim((struct slice){value.p, value.n - 1}); /* without the CR */
     }
     return (struct slice){NULL, 0};
+}
+
+struct slice headers_field(struct slice fields, struct slice name)
+{
+    return headers_next_field(&fields, name);
 }
 
 static char *headers_put_request_line(char *at, const struct http1_head *head)

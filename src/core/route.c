@@ -84,6 +84,53 @@ bool route_hides_header(struct slice name)
     return false;
 }
 
+/* Ids stand in logs and dumps, where credentials must not. */
+static bool carries_credentials(struct slice header)
+{
+    static const char *const names[] = {"authorization", "proxy-authorization", "cookie", "x-api-key",
+                                        "api-key"};
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (slice_ieq(header, slice_of(names[i])))
+            return true;
+    }
+    return false;
+}
+
+const char *route_key_header_problem(struct slice name)
+{
+    if (!headers_is_name(name))
+        return "is not a header name";
+    if (carries_credentials(name))
+        return "carries credentials, and ids are written to the log; expected another header";
+    if (route_hides_header(name))
+        return "says how the request is sent, not whose it is; expected another header";
+    return NULL;
+}
+
+/* True when none of them is in it, nor a blank or a control character. */
+static bool is_free_of(struct slice text, const char *marks)
+{
+    for (size_t i = 0; i < text.n; i++) {
+        if ((unsigned char)text.p[i] <= ' ' || text.p[i] == 0x7f || strchr(marks, text.p[i]) != NULL)
+            return false;
+    }
+    return true;
+}
+
+const char *route_source_problem(enum route_source_kind kind, struct slice name)
+{
+    switch (kind) {
+    case ROUTE_COOKIE:
+        return is_free_of(name, "=;\"") ? NULL : "is no name that a cookie can have: no blank, ; = or quote";
+    case ROUTE_QUERY:
+        return is_free_of(name, "=&#") ? NULL : "is no name that a query can have: no blank, & = or #";
+    case ROUTE_HEADER:
+        break;
+    }
+    return route_key_header_problem(name);
+}
+
 bool route_rule_is_open(const struct route_rule_spec *r)
 {
     return r->n_headers == 0 && r->uri.kind == ROUTE_ANY && r->model == NULL;
@@ -96,6 +143,37 @@ const char *route_match_problem(const struct route_match *m)
     if (m->kind == ROUTE_REGEX)
         pattern_free(pattern_new(slice_of(m->text), &error));
     return error;
+}
+
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* True where %XX begins. */
+static bool is_escape(struct slice s, size_t at)
+{
+    return s.p[at] == '%' && s.n - at > 2 && hex_value(s.p[at + 1]) >= 0 && hex_value(s.p[at + 2]) >= 0;
+}
+
+const char *route_uri_problem(const struct route_match *m)
+{
+    const struct slice text = slice_of(m->text);
+
+    if (m->kind != ROUTE_EXACT && m->kind != ROUTE_PREFIX)
+        return route_match_problem(m);
+    if (text.n == 0 || text.p[0] != '/')
+        return "a path begins with /";
+    for (size_t i = 0; i < text.n; i++) {
+        if (text.p[i] == '?' || text.p[i] == '#')
+            return "the path without query is compared; expected no ? or #";
+        if (is_escape(text, i))
+            return "the decoded path is compared; expected the character itself in place of its %XX";
+    }
+    return NULL;
 }
 
 const char *route_weights_problem(const struct route_rule_spec *r)
@@ -371,7 +449,7 @@ static bool rule_matches(const struct route_rule *r, const struct route_name *n,
 }
 
 /* The first rule that matches and has targets. */
-static struct route_rule *find_rule(struct route_name *n, const struct route_query *q)
+static struct route_rule *find_rule_of(struct route_name *n, const struct route_query *q)
 {
     const struct route_spec *passed_over = NULL;
 
@@ -385,6 +463,38 @@ static struct route_rule *find_rule(struct route_name *n, const struct route_que
         passed_over = r->route;
     }
     return NULL;
+}
+
+/* Writes at most s.n bytes. What is no %XX stays as it is. */
+static size_t decode_path(struct slice s, char *out)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s.n; i++) {
+        if (is_escape(s, i)) {
+            out[n++] = (char)(hex_value(s.p[i + 1]) * 16 + hex_value(s.p[i + 2]));
+            i += 2;
+        } else {
+            out[n++] = s.p[i];
+        }
+    }
+    return n;
+}
+
+/* Pods take /v1/%63hat for /v1/chat, so rules do. */
+static struct route_rule *find_rule(struct route_name *n, const struct route_query *q)
+{
+    struct route_query plain = *q;
+    struct route_rule *r;
+    char *path;
+
+    if (q->path.n == 0 || memchr(q->path.p, '%', q->path.n) == NULL)
+        return find_rule_of(n, q);
+    path = mem_alloc(q->path.n);
+    plain.path = (struct slice){path, decode_path(q->path, path)};
+    r = find_rule_of(n, &plain);
+    mem_free(path);
+    return r;
 }
 
 /* ---- which session ---- */
@@ -401,13 +511,23 @@ static struct slice find_piece(struct slice pieces, char sep, struct slice name)
     return (struct slice){NULL, 0};
 }
 
+/* HTTP/2 front ends may leave a field for each cookie. */
+static struct slice find_cookie(struct slice fields, struct slice name)
+{
+    struct slice value = {NULL, 0};
+
+    while (value.n == 0 && fields.p != NULL)
+        value = find_piece(headers_next_field(&fields, SLICE("cookie")), ';', name);
+    return value;
+}
+
 static struct slice read_source(const struct route_source *source, const struct route_query *q)
 {
     const struct slice name = slice_of(source->name);
 
     switch (source->kind) {
     case ROUTE_COOKIE:
-        return find_piece(headers_field(q->fields, SLICE("cookie")), ';', name);
+        return find_cookie(q->fields, name);
     case ROUTE_QUERY:
         return find_piece(q->query, '&', name);
     case ROUTE_HEADER:

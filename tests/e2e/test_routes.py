@@ -79,11 +79,13 @@ def test_access_log_and_metrics_name_route_and_server(two):
 def test_uri_rule_looks_at_the_path_alone(two):
     big, small, run = two
     router = run(RULES)
-    for path, place in (("/v1/embeddings", big), ("/v1/embeddings?x=1", big), ("/v1/embeddings2", small), ("/v1/completions", small)):
+    for path, place in (("/v1/embeddings", big), ("/v1/embeddings?x=1", big), ("/v1/embeddings2", small), ("/v1/completions", small),
+                        ("/v1/%65mbedding%73", big), ("/v1//embeddings", small), ("/v1/./embeddings", small)):
         before = len(place.requests)
         c = router.client()
         c.request("POST", path, body=b'{"model":"m","input":"x"}')
         assert c.answer().status == 200 and len(place.requests) == before + 1, path
+        assert place.requests[-1].path == path
 
 
 def test_no_rule_fits(two):

@@ -161,6 +161,31 @@ static void test_actions(void **state)
     check_action("--print-options-doc", CONFIG_OPTIONS_DOC);
 }
 
+static void expect_bad_user_header(const char *name, const char *problem)
+{
+    char *variable = mem_printf("FAIRNESS_USER_HEADER=X-A, %s", name);
+    struct fixture f = fixture_load("[router]\n", NULL, LIST(variable));
+
+    fixture_expect(&f, false, problem);
+    assert_string_equal(f.c->fairness_user_header, "X-User-ID");
+    fixture_free(&f);
+    mem_free(variable);
+}
+
+/* Ids stand in logs. */
+static void test_headers_that_hold_no_ids(void **state)
+{
+    (void)state;
+    expect_bad_user_header("authorization", "\"authorization\" carries credentials, and ids are written");
+    expect_bad_user_header("Proxy-Authorization", "carries credentials");
+    expect_bad_user_header("Cookie", "carries credentials");
+    expect_bad_user_header("X-Api-Key", "carries credentials");
+    expect_bad_user_header("Host", "\"Host\" says how the request is sent, not whose it is");
+    expect_bad_user_header("Connection", "says how the request is sent");
+    expect_bad_user_header("Content-Length", "says how the request is sent");
+    expect_bad_user_header("", "an empty header name");
+}
+
 /* ---- environment ---- */
 
 static void test_bad_environment_values_are_warnings(void **state)
@@ -536,6 +561,7 @@ int main(void)
         cmocka_unit_test(test_flag_forms),
         cmocka_unit_test(test_bad_flags_are_all_listed),
         cmocka_unit_test(test_actions),
+        cmocka_unit_test(test_headers_that_hold_no_ids),
         cmocka_unit_test(test_bad_environment_values_are_warnings),
         cmocka_unit_test(test_bad_environment_values_fail_a_check),
         cmocka_unit_test(test_values_without_a_limit),

@@ -445,7 +445,7 @@ static void test_rules(void **state)
         {"[model-route r/rule x]\ntarget = s\nuri = /v1\n", "f:8: uri = MATCH: \"/v1\": expected exact:TEXT"},
         {"[model-route r/rule x]\ntarget = s\nuri = regex:(a\n",
          "f:8: uri = MATCH: regex \"(a\": ( has no )"},
-        {"[model-route r/rule x]\ntarget = s\nuri = exact:a\nuri = exact:b\n",
+        {"[model-route r/rule x]\ntarget = s\nuri = exact:/a\nuri = exact:/b\n",
          "f:9: \"uri\" is given twice in [model-route .../rule ...], first in line 8"},
         {"[model-route r/rule x]\ntarget = s\nlora = a\n",
          "f:8: unknown key \"lora\" in [model-route .../rule"},
@@ -462,11 +462,37 @@ static void test_rules(void **state)
         {"target = s\nsticky_mode = wait:0s\n", "f:7: sticky_mode = wait:0s: expected off"},
         {"target = s\npolicy = fastest\n",
          "f:7: policy = fastest: expected least-request, round-robin, random, prefix"},
-        {"target = s\nscore = prefix:2, fast:1\n", "f:7: score: \"fast:1\": expected NAME:WEIGHT"},
-        {"target = s\nscore = prefix:1001\n", "f:7: score: \"prefix:1001\": expected NAME:WEIGHT"},
-        {"target = s\nscore = prefix:-1\n", "f:7: score: \"prefix:-1\": expected NAME:WEIGHT"},
+        {"target = s\nscore = prefix:2, fast:1\n", "f:7: score: \"fast:1\": expected NAME or NAME:WEIGHT"},
+        {"target = s\nscore = prefix:1001\n", "f:7: score: \"prefix:1001\": expected NAME or NAME:WEIGHT"},
+        {"target = s\nscore = prefix:-1\n", "f:7: score: \"prefix:-1\": expected NAME or NAME:WEIGHT"},
         {"target = s\nscore = prefix:0\n", "f:5: [model-route r]: score is empty"},
         {"target = s\nscore = prefix\npolicy = random\n", "f:5: [model-route r] has both policy and score"},
+        {"target = s\nscore = prefix:2, prefix:1\n", "f:7: score: \"prefix\" is given twice"},
+        {"target = s\nscore = random:0, kv-usage,\n random\n", "f:8: score: \"random\" is given twice"},
+        {"target = s\nscore = prefix:2,,random\n", "f:7: score: an empty name before a comma"},
+        {"target = s\nlora = x,,y\n", "f:7: an empty name before a comma"},
+        {"target = s,,t\n", "f:6: an empty name before a comma"},
+        {"target = s\nsession_sticky = header:host\n", "f:7: session_sticky: \"host\" says how the request"},
+        {"target = s\nsession_sticky = header:Connection\n", "f:7: session_sticky: \"Connection\" says how"},
+        {"target = s\nsession_sticky = header:a b\n", "f:7: session_sticky: \"a b\" is not a header name"},
+        {"target = s\nsession_sticky = header:AUTHORIZATION\n",
+         "f:7: session_sticky: \"AUTHORIZATION\" carries credentials"},
+        {"target = s\nsession_sticky = cookie:a=b\n",
+         "f:7: session_sticky: \"a=b\" is no name that a cookie"},
+        {"target = s\nsession_sticky = cookie:a;b\n",
+         "f:7: session_sticky: \"a;b\" is no name that a cookie"},
+        {"target = s\nsession_sticky = query:a b\n", "f:7: session_sticky: \"a b\" is no name that a query"},
+        {"target = s\nsession_sticky = query:a&b\n", "f:7: session_sticky: \"a&b\" is no name that a query"},
+        {"[model-route r/rule x]\ntarget = s\nheader = x(a exact:1\n",
+         "f:8: header: \"x(a\" is not a header name; expected NAME MATCH"},
+        {"[model-route r/rule x]\ntarget = s\nuri = prefix:v1\n",
+         "f:8: uri = MATCH: prefix \"v1\": a path begins with /"},
+        {"[model-route r/rule x]\ntarget = s\nuri = exact:/v1/chat?x=1\n",
+         "f:8: uri = MATCH: exact \"/v1/chat?x=1\": the path without query is compared"},
+        {"[model-route r/rule x]\ntarget = s\nuri = prefix:/v1/%63hat\n",
+         "f:8: uri = MATCH: prefix \"/v1/%63hat\": the decoded path is compared"},
+        {"lora = l\n[model-route r/rule x]\ntarget = s\nmodel = nosuch\n",
+         "f:9: [model-route r/rule x]: model = nosuch matches no request: the route serves \"r\""},
         {"target = s\nmax_waiting = 0\n",
          "f:7: max_waiting = 0: expected a number of requests, 1 to 1000000"},
         {"target = s\nmax_waiting = many\n", "f:7: max_waiting = many: expected a number"},
@@ -490,7 +516,7 @@ static void test_sticky(void **state)
     struct fixture f =
         parse("[model-server s]\npods = a:1\n[model-route r]\ntarget = s\nsession_sticky = header:X-A, "
               "cookie:sid,\n"
-              " query:q\nsticky_mode = wait:1m30s\n[model-route q]\ntarget = s\nsession_sticky = query:a b\n"
+              " query:q\nsticky_mode = wait:1m30s\n[model-route q]\ntarget = s\nsession_sticky = query:a-b\n"
               "sticky_ttl = 90s\n");
 
     (void)state;
@@ -503,6 +529,19 @@ static void test_sticky(void **state)
     assert_int_equal(f.c->routes[0].sticky_wait_us, 90 * US_PER_S);
     assert_int_equal(f.c->routes[1].sticky_ttl_us, 90 * US_PER_S);
     assert_int_equal(f.c->routes[1].sticky, ROUTE_STICKY_UNSET);
+    fixture_free(&f);
+}
+
+static void test_a_match_is_trimmed_as_values_of_headers_are(void **state)
+{
+    struct fixture f =
+        parse("[model-server s]\npods = a:1\n[model-route r]\nlora = l\n[model-route r/rule x]\n"
+              "header = x-a exact: 1\nuri = prefix: /v1\nmodel = l\ntarget = s\n");
+
+    (void)state;
+    fixture_expect_count(&f, 0, 0);
+    assert_string_equal(f.c->routes[0].rules[0].headers[0].value.text, "1");
+    assert_string_equal(f.c->routes[0].rules[0].uri.text, "/v1");
     fixture_free(&f);
 }
 
@@ -611,6 +650,7 @@ int main(void)
         cmocka_unit_test(test_whole_route),
         cmocka_unit_test(test_rules),
         cmocka_unit_test(test_sticky),
+        cmocka_unit_test(test_a_match_is_trimmed_as_values_of_headers_are),
         cmocka_unit_test(test_policy),
         cmocka_unit_test(test_many_rules),
         cmocka_unit_test(test_all_problems_are_listed),

@@ -180,6 +180,13 @@ static void test_uri_and_model(void **state)
     assert_int_equal(ask(f, "m", (struct route_query){.path = SLICE("/v1/embeddings")}), 2);
     assert_int_equal(ask(f, "m", (struct route_query){.path = SLICE("/v1/chat")}), -1);
     assert_int_equal(ask(f, "other", (struct route_query){.path = SLICE("/v1/chat")}), -2);
+    /* The decoded path is compared; what is no escape, and slashes and dots, stay as they are. */
+    assert_int_equal(ask(f, "lora", (struct route_query){.path = SLICE("/v1/%63hat%2Fcompletion%73")}), 0);
+    assert_int_equal(ask(f, "m", (struct route_query){.path = SLICE("/%76%31/chat/%zz%4")}), 1);
+    assert_int_equal(ask(f, "m", (struct route_query){.path = SLICE("/v1/emb%65ddin%67s")}), 2);
+    assert_int_equal(ask(f, "m", (struct route_query){.path = SLICE("/v1/%2563hat/x")}), -1);
+    assert_int_equal(ask(f, "m", (struct route_query){.path = SLICE("/v1//chat/x")}), -1);
+    assert_int_equal(ask(f, "m", (struct route_query){.path = SLICE("/v1/./chat/x")}), -1);
     teardown(f);
 }
 
@@ -404,6 +411,7 @@ static void test_sources(void **state)
     expect_session(f, "Cookie: x=1;  sid= b ; sid=d\r\n\r\n", "", "b");
     expect_session(f, "Cookie: SID=1; sidd=2; xsid=3; a=sid=4\r\n\r\n", "session=c", "c");
     expect_session(f, "Cookie: sid\r\n\r\n", "a=session=x&session=c&session=d", "c");
+    expect_session(f, "Cookie: a=1\r\nX: y\r\nCOOKIE: b=2; sid=e\r\nCookie: sid=f\r\n\r\n", "session=c", "e");
     expect_session(f, "Cookie: sid=\r\n\r\n", "session=", "");
     expect_session(f, "\r\n", NULL, "");
     for (size_t i = 3; i < ROUTE_SOURCES_MAX; i++)
