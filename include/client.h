@@ -130,8 +130,7 @@ static inline size_t client_pending(const struct client *c)
 void client_end(struct client *c, bool clean);
 /* Closes at once; calls ops->closed, not ops->gone. */
 void client_close(struct client *c);
-/* For a drain: closes a connection that waits between requests, unless something has arrived on it that was
- * not read, or none has arrived yet: then it has idle_timeout_us from now on. */
-void client_close_idle(struct client *c);
+/* For a drain: a connection that waits between requests has idle_timeout_us from now on. */
+void client_hurry_idle(struct client *c);
 
 #endif

@@ -73,7 +73,7 @@ static void server_share_fds(struct server *s)
                  LOG_INT("enough_for", possible));
 }
 
-static void server_hurry_idle(struct server *s)
+static void server_shorten_idle(struct server *s)
 {
     int64_t *idle_us = &s->client_rules.idle_timeout_us;
 
@@ -99,7 +99,7 @@ static void server_set_rules(struct server *s)
     s->admin_rules.held_bytes = 0;
     s->admin_rules.closing = false;
     if (s->drain_delay_over)
-        server_hurry_idle(s);
+        server_shorten_idle(s);
     s->discover_rules = (struct discover_rules){c->dns_ttl_min_us, c->dns_ttl_max_us};
     u->connect_timeout_us = c->upstream_connect_timeout_us;
     u->body_timeout_us = c->upstream_body_timeout_us;
@@ -257,10 +257,10 @@ static void server_cut(struct server *s)
     server_stop(s);
 }
 
-static void server_close_idle_clients(struct server *s)
+static void server_hurry_clients(struct server *s)
 {
     LIST_EACH_SAFE(it, &s->clients)
-    client_close_idle(LIST_ITEM(it, struct client, link));
+    client_hurry_idle(LIST_ITEM(it, struct client, link));
 }
 
 static void server_on_check_idle(struct loop_task *t)
@@ -286,10 +286,10 @@ static void server_close_port(struct server *s)
 /* Who could connect is served. */
 static void server_end_delay(struct server *s)
 {
-    server_hurry_idle(s);
+    server_shorten_idle(s);
     listen_take_waiting(&s->inference);
     server_close_port(s);
-    server_close_idle_clients(s);
+    server_hurry_clients(s);
     loop_timer_set(s->loop, &s->drain_timer, loop_now_us(s->loop) + s->config->drain_timeout_us);
     server_check_idle(s);
 }

@@ -121,7 +121,11 @@ static void client_on_timer(struct wheel_timer *t)
             client_check_stall(c);
             break;
         }
-        client_close(c);
+        /* Arrived in the meantime; who does not take what TLS has to say first is not read from. */
+        if (!c->conn.connecting && !c->conn.writing && conn_has_unread(&c->conn))
+            client_arm(c, c->rules->idle_timeout_us);
+        else
+            client_close(c);
         break;
     case CLIENT_LINGER:
     case CLIENT_CLOSED:
@@ -659,15 +663,10 @@ void client_close(struct client *c)
     loop_bury(c->conn.loop, &c->grave, client_free);
 }
 
-void client_close_idle(struct client *c)
+void client_hurry_idle(struct client *c)
 {
-    if (c->state != CLIENT_IDLE || conn_pending(&c->conn) > 0)
-        return;
-    /* One that has not had a request was opened for one that is on its way. */
-    if (c->first_byte_us == 0 || c->in.len > 0 || conn_has_unread(&c->conn))
+    if (c->state == CLIENT_IDLE && conn_pending(&c->conn) == 0)
         client_arm(c, c->rules->idle_timeout_us);
-    else
-        client_close(c);
 }
 
 struct client *client_new(struct loop *l, int fd, const struct sockaddr *from, struct client_rules *rules,

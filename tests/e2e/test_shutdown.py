@@ -18,7 +18,7 @@ def pair(start, **options):
     return pod, start.router({"m": [pod]}, session_boost_inflight_per_pod=1, **options)
 
 
-def test_idle_router_ends_at_once(start):
+def test_idle_router_ends_soon(start):
     _, router = pair(start)
     idle = router.client()
     idle.request("GET", "/healthz")
@@ -65,21 +65,22 @@ def test_answers_while_draining_close_their_connections(start):
     assert c.wait_closed() == b""
 
 
-@pytest.mark.parametrize("delayed", [False, True])
-def test_requests_that_have_arrived_are_served(start, delayed):
-    """The router does not run while they arrive: one on an idle connection, one on a connection that was not accepted yet."""
+@pytest.mark.parametrize("closed", ["at once", "later"])
+def test_requests_that_have_arrived_are_served(start, closed):
+    """The router does not run while they arrive, until the port is to close: one on an idle connection, others on connections
+    that were not accepted yet."""
     pod = start.pod(script=ok)
-    delay = 1.0 * SLOW if delayed else 0
+    delay = 0 if closed == "at once" else 1.0 * SLOW
     router = start.router({"m": [pod]}, drain_delay="%dms" % (1000 * delay))
     kept = router.client()
     assert kept.chat().answer().status == 200
-    if delayed:
+    if delay:
         router.signal(signal.SIGTERM)
         router.stderr.wait_for_line("draining")
     router.signal(signal.SIGSTOP)
     kept.chat()
     fresh = [router.client().chat() for _ in range(5)]
-    if delayed:
+    if delay:
         time.sleep(delay)  # its end comes with the next turn
     else:
         router.signal(signal.SIGTERM)
@@ -89,6 +90,23 @@ def test_requests_that_have_arrived_are_served(start, delayed):
         assert r.status == 200 and r.header("Connection") == "close" and c.wait_closed() == b""
     assert router.wait_exit() == 0
     assert router.stderr.find("stopped requests_cut=0")
+
+
+def test_what_has_arrived_when_an_idle_connection_is_to_close(start):
+    pod = start.pod(script=ok)
+    router = start.router({"m": [pod]})
+    clients = [router.client(), router.client()]
+    assert clients[0].chat().answer().status == 200
+    router.wait_metric("kthena_router_downstream_connections", 2)
+    router.signal(signal.SIGTERM)
+    router.stderr.wait_for_line("draining")
+    router.signal(signal.SIGSTOP)
+    for c in clients:
+        c.chat()
+    time.sleep(0.7)  # longer than idle connections have
+    router.signal(signal.SIGCONT)
+    assert all(c.answer().header("Connection") == "close" for c in clients)
+    assert router.wait_exit() == 0
 
 
 def test_answers_in_the_delay_close_their_connections(start):
@@ -132,15 +150,18 @@ def test_a_promised_connection_is_kept_for_one_more_request(start, ahead):
     assert router.wait_exit() == 0
 
 
-def test_a_connection_without_a_request_has_a_moment(start):
+def test_idle_connections_have_a_moment(start):
+    """For a request that is on its way, on a connection that was kept or is new."""
     pod = start.pod(script=ok)
     router = start.router({"m": [pod]})
-    silent, late = router.client(), router.client()
-    router.wait_metric("kthena_router_downstream_connections", 2)
+    silent, late, kept = (router.client() for _ in range(3))
+    assert kept.chat().answer().status == 200
+    router.wait_metric("kthena_router_downstream_connections", 3)
     router.signal(signal.SIGTERM)
     router.stderr.wait_for_line("draining")
     assert late.silent_for(0.1)
-    assert late.chat().answer().header("Connection") == "close"
+    for c in (late, kept):
+        assert c.chat().answer().header("Connection") == "close"
     begun = time.monotonic()
     assert router.wait_exit() == 0
     assert time.monotonic() - begun < 1.0 * SLOW
