@@ -27,7 +27,7 @@ struct pod_average {
     double value_s; /* NAN = never */
     int64_t at_us;  /* of the last scrape with something new in it */
 };
-/* After so long without anything new an average is no longer known. */
+/* After so long without anything new an average is no longer known, nor that the pod was tried. */
 #define POD_AVERAGE_KEEP_US (30 * US_PER_S)
 #define POD_ASLEEP_KEEP_US  (30 * US_PER_S) /* then nobody knows any more, and a request finds out */
 
@@ -63,6 +63,7 @@ struct pod {
     struct pod_numbers numbers;
     struct pod_totals totals; /* as scraped last */
     struct pod_average ttft, tpot;
+    int64_t ended_us;          /* when the last request of ours ended; 0 = never */
     bool leaving;              /* discovery dropped it: finishes what it runs, gets nothing new */
     unsigned connect_failures; /* in a row */
     int64_t aside_until_us;    /* set aside until then; 0 = not */
@@ -94,6 +95,8 @@ void pod_take_numbers(struct pod *p, const struct pod_numbers *numbers, const st
                       int64_t now_us);
 /* NAN: not known. */
 double pod_average_s(const struct pod_average *a, int64_t now_us);
+/* A request of ours has ended there in the last POD_AVERAGE_KEEP_US. */
+bool pod_was_tried(const struct pod *p, int64_t now_us);
 bool pod_numbers_stale(const struct pod *p, const struct pod_rules *rules, int64_t now_us);
 
 void pod_take_slot(struct pod *p);

@@ -41,6 +41,7 @@ struct policy_pod {
     double waiting;     /* at the pod; missing and stale ones are 0 */
     double kv_usage;    /* 0..1, the same */
     double ttft_s, tpot_s;
+    bool tried;     /* of late: a request of ours has ended there */
     double matched; /* 0..1 of the prompt is known there */
     double score;   /* written here */
 };

@@ -92,7 +92,8 @@ static struct policy_pod judge(const struct choice *c, const struct model_target
                                 .waiting = opinion(p->numbers.waiting, stale),
                                 .kv_usage = opinion(p->numbers.kv_usage, stale),
                                 .ttft_s = pod_average_s(&p->ttft, c->now_us),
-                                .tpot_s = pod_average_s(&p->tpot, c->now_us)};
+                                .tpot_s = pod_average_s(&p->tpot, c->now_us),
+                                .tried = pod_was_tried(p, c->now_us)};
 
     if (t->prefix != NULL && c->item->prefix != NULL)
         judged.matched = (double)prefix_store_match(t->prefix, c->item->prefix) / c->item->prefix->n;

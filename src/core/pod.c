@@ -116,6 +116,11 @@ double pod_average_s(const struct pod_average *a, int64_t now_us)
     return now_us - a->at_us <= POD_AVERAGE_KEEP_US ? a->value_s : (double)NAN;
 }
 
+bool pod_was_tried(const struct pod *p, int64_t now_us)
+{
+    return p->ended_us != 0 && now_us - p->ended_us <= POD_AVERAGE_KEEP_US;
+}
+
 /* NAN compares false: a missing number is no opinion. */
 static bool has_waiting(const struct pod *p)
 {
@@ -147,6 +152,7 @@ void pod_release_slot(struct pod *p, const struct pod_rules *rules, bool open_gr
 {
     assert(p->in_flight > 0);
     p->in_flight--;
+    p->ended_us = now_us;
     held_drop_over(p, now_us);
     if (open_grace && rules->gated && rules->grace_us > 0)
         held_add(p, now_us + rules->grace_us);

@@ -164,10 +164,11 @@ static double relative(double value, double mean)
     return value > 0 && mean > 0 ? value / mean : 1;
 }
 
-/* A pod of unknown latency gets one request to find out. */
+/* A pod of unknown latency gets one request to find out. If nobody knows after that, it is like the average.
+ */
 static double latency_cost(const struct policy_pod *p, double ttft_s, double tpot_s)
 {
-    if (!(p->ttft_s > 0) && p->in_flight == 0)
+    if (!(p->ttft_s > 0) && p->in_flight == 0 && !p->tried)
         return 0;
     return (relative(p->ttft_s, ttft_s) + relative(p->tpot_s, tpot_s)) * (p->in_flight + 1);
 }

@@ -123,6 +123,20 @@ def test_e29_least_latency_finds_the_fast_pods(start):
     assert all(counts[p.authority] > 0 for p in fast), counts
 
 
+def histograms(ttft_s, tpot_s, n):
+    """vLLM's, after n answers of one pace."""
+    return vllm_metrics() + "".join(
+        "# TYPE %s histogram\n%s_sum %f\n%s_count %d\n" % (name, name, seconds * n, name, n)
+        for name, seconds in (("vllm:time_to_first_token_seconds", ttft_s), ("vllm:inter_token_latency_seconds", tpot_s)))
+
+
+def test_least_latency_tries_a_pod_without_numbers_once(start):
+    fast, slow, silent = start.pod(ok, metrics=histograms(.1, .01, 9)), start.pod(ok, metrics=histograms(1, .1, 9)), start.pod(ok)
+    router = start.router(ini=route([fast, slow, silent], "policy = least-latency"), boost=False)
+    wait_pods(router, lambda m: m[fast.authority]["timeToFirstTokenMs"] and m[slow.authority]["timeToFirstTokenMs"])
+    assert ask(router, 30, threads=1) == {silent.authority: 1, fast.authority: 29}
+
+
 def lists(router, name):
     """The pods of which the router knows that they have it."""
     return {p["name"] for p in router.dump("pods")["pods"] if name in p["models"]}

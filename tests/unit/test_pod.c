@@ -181,6 +181,17 @@ static void scrape_ttft(double sum_s, double n, int64_t now_us)
 
 /* The Go router's: (10,5) to (18,9) is 2, no change is nothing, (10,5) to (9,2) is 4.5, (100,10) to (15,15)
  * is 1. */
+static void test_was_tried(void **state)
+{
+    (void)state;
+    assert_false(pod_was_tried(p, 1));
+    pod_take_slot(p);
+    assert_false(pod_was_tried(p, T0));
+    pod_release_slot(p, &rules, false, T0);
+    assert_true(pod_was_tried(p, T0 + POD_AVERAGE_KEEP_US));
+    assert_false(pod_was_tried(p, T0 + POD_AVERAGE_KEEP_US + 1));
+}
+
 static void test_averages_as_the_go_router_has_them(void **state)
 {
     static const struct {
@@ -303,6 +314,7 @@ int main(void)
         TEST(test_missing_numbers_are_no_opinion),
         TEST(test_asleep),
         TEST(test_averages_between_scrapes),
+        TEST(test_was_tried),
         TEST(test_averages_as_the_go_router_has_them),
         TEST(test_stale_numbers_are_no_opinion),
         TEST(test_set_aside_after_three_failures_with_growing_pauses),

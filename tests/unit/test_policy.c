@@ -117,7 +117,12 @@ static void test_least_latency(void **state)
     expect_always(POLICY_LEAST_LATENCY, pods, 4, 2);
     pods[3].in_flight = 0; /* nobody knows: one finds out */
     expect_always(POLICY_LEAST_LATENCY, pods, 4, 3);
-    pods[1].in_flight = pods[3].in_flight = 0;
+    pods[3].tried = true; /* and did not: it is like the average, which is slower than the next */
+    expect_always(POLICY_LEAST_LATENCY, pods, 4, 2);
+    pods[0].in_flight = 1;
+    pods[1].in_flight = pods[2].in_flight = 20;
+    expect_always(POLICY_LEAST_LATENCY, pods, 4, 3);
+    pods[0].in_flight = pods[1].in_flight = pods[2].in_flight = 0;
     pods[3].ttft_s = .01; /* single tokens have no time between */
     expect_always(POLICY_LEAST_LATENCY, pods, 4, 1);
 }
