@@ -35,8 +35,9 @@ struct accesslog_entry {
     struct log_known selected_pod;
     struct slice request_id;
     unsigned upstream_status, upstream_attempts;
-    const char *error_origin;            /* "client", "router", "upstream" or NULL */
-    int64_t input_tokens, output_tokens; /* 0 = omitted */
+    const char *error_origin; /* "client", "router", "upstream" or NULL */
+    int64_t input_tokens;     /* 0 = unknown */
+    int64_t output_tokens;    /* -1 = unknown, "-" in a text line; JSON omits what is not above 0 */
     int64_t total_us, request_us, upstream_us,
         response_us;  /* request: receipt to end of body; upstream: first attempt to answer's
                          head; response: head to end */

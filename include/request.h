@@ -44,7 +44,7 @@ struct request_tokens {
     struct usage usage;
     struct usage_hide hide;
     int64_t input_estimate; /* 0 = none */
-    int64_t input, output;  /* set at the end; 0 = unknown */
+    int64_t input, output;  /* set at the end; input 0, output -1 = unknown */
 };
 
 struct request {

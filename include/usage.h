@@ -26,19 +26,21 @@ enum usage_count {
 struct usage {
     bool stream;       /* an event stream */
     bool count_events; /* wanted: `events` */
-    uint64_t events;   /* data lines so far, where lines end with LF */
+    uint64_t events;   /* those with data so far, but for [DONE] */
     bool seen[USAGE_COUNTS];
     int64_t counts[USAGE_COUNTS]; /* private from here */
     uint8_t state, matched, depth, key_n, line_n, name_n;
     bool before_slash, between_lines, skips_line, after_cr;
-    bool in_string, escaped, is_key, ignored, mid_line;
-    char line[5];
+    bool in_string, escaped, is_key, ignored, counted, head_cr;
+    uint8_t head_n;
+    char line[5], head[16]; /* the first bytes of an unfinished line */
     char key[USAGE_KEY_MAX];
     int64_t number;
 };
 
 void usage_feed(struct usage *u, struct slice bytes);
-/* What was reported so far. False: nothing, and both are 0. */
+/* What was reported so far. An input that is not known is 0, an output -1; a total tells the output beside an
+ * input alone. False: nothing above 0. */
 bool usage_tokens(const struct usage *u, int64_t *input, int64_t *output);
 /* The input was reported, with a number that can be one. */
 static inline bool usage_has_input(const struct usage *u)
@@ -46,13 +48,14 @@ static inline bool usage_has_input(const struct usage *u)
     return u->seen[USAGE_INPUT];
 }
 
-/* Leaves out of an event stream the event that has usage and no choices, as `include_usage` brings it. An
- * event that has not come whole yet is held back; one that is longer than USAGE_EVENT_MAX ends the hiding. */
+/* Leaves out of an event stream the event that has usage and neither choices nor an error, as `include_usage`
+ * brings it. An event that has not come whole yet is held back, up to USAGE_EVENT_MAX: a longer one passes.
+ */
 #define USAGE_EVENT_MAX (1024 * 1024)
 struct usage_hide {
     struct buf text; /* first the bytes that were given, then an unfinished event */
     size_t given_bytes;
-    bool over; /* everything passes from now on */
+    bool passing; /* what is left of an event of more than USAGE_EVENT_MAX */
 };
 void usage_hide_init(struct usage_hide *h);
 void usage_hide_free(struct usage_hide *h);

@@ -146,7 +146,8 @@ static void report_count(const struct request *r)
     metrics_observe(s->duration, report_seconds(r->end_us - r->received_us));
     if (r->tokens != NULL) {
         metrics_add(s->tokens[0], (double)r->tokens->input);
-        metrics_add(s->tokens[1], (double)r->tokens->output);
+        if (r->tokens->output > 0)
+            metrics_add(s->tokens[1], (double)r->tokens->output);
     }
     if (r->first_byte_us == 0 || r->route == NULL)
         return;

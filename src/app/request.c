@@ -530,10 +530,9 @@ const struct sched_ops request_sched_ops = {request_on_admitted, request_on_expi
 static void request_charge(struct request *r)
 {
     struct request_tokens none = {.readable = false}, *t = r->tokens != NULL ? r->tokens : &none;
-    const bool guess = t->output == 0 && t->usage.events > 0;
+    const int64_t output = t->output > 0 ? t->output : (int64_t)t->usage.events;
 
-    fairq_end(r->route->model->q.fair, &r->run, t->input, guess ? (int64_t)t->usage.events : t->output,
-              request_now(r));
+    fairq_end(r->route->model->q.fair, &r->run, t->input, output, request_now(r));
 }
 
 static void request_give_back_slot(struct request *r)

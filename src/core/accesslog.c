@@ -265,7 +265,8 @@ static char *text_tokens(char *to, const struct accesslog_entry *e)
     if (e->input_tokens <= 0 && e->output_tokens <= 0)
         return to;
     to = text_add_int(text_add(to, SLICE(" tokens=")), e->input_tokens);
-    return text_add_int(text_add(to, SLICE("/")), e->output_tokens);
+    to = text_add(to, SLICE("/"));
+    return e->output_tokens < 0 ? text_add(to, SLICE("-")) : text_add_int(to, e->output_tokens);
 }
 
 static char *text_timings(char *to, const struct accesslog_entry *e)

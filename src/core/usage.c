@@ -128,18 +128,53 @@ static bool in_data_line(const struct usage *u, const char *p, const char *at)
     return n == sizeof(line) && memcmp(line, "data:", n) == 0;
 }
 
-/* Lines that end in CR alone are not worth a second look at each byte. */
+/* Or `end`. */
+static const char *find_line_end(const char *at, const char *end)
+{
+#ifdef __x86_64__
+    for (; end - at >= 16; at += 16) {
+        const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)at);
+        const int found = _mm_movemask_epi8(
+            _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\n')), _mm_cmpeq_epi8(v, _mm_set1_epi8('\r'))));
+
+        if (found != 0)
+            return at + __builtin_ctz((unsigned)found);
+    }
+#endif
+    while (at < end && !is_line_end(*at))
+        at++;
+    return at;
+}
+
+/* A line of which the first bytes were kept: a blank one ends the event, the first with data counts it. */
+static void count_line(struct usage *u)
+{
+    const struct slice line = {u->head, u->head_n};
+
+    if (line.n == 0) {
+        u->counted = false;
+    } else if (!u->counted && slice_starts(line, SLICE("data:")) &&
+               !slice_eq(slice_trim((struct slice){line.p + 5, line.n - 5}), SLICE("[DONE]"))) {
+        u->counted = true;
+        u->events++;
+    }
+    u->head_n = 0;
+}
+
 static void count_events(struct usage *u, struct slice bytes)
 {
-    const char *p = bytes.p, *end = p + bytes.n, *line_end;
+    for (const char *at = bytes.p, *end = at + bytes.n, *stop; at < end; at = stop + 1) {
+        size_t n, room = sizeof(u->head) - u->head_n;
 
-    for (; p < end; p = line_end + 1) {
-        if (!u->mid_line && *p == 'd')
-            u->events++;
-        line_end = memchr(p, '\n', (size_t)(end - p));
-        u->mid_line = line_end == NULL;
-        if (line_end == NULL)
+        stop = find_line_end(at, end);
+        n = (size_t)(stop - at) < room ? (size_t)(stop - at) : room;
+        memcpy(u->head + u->head_n, at, n);
+        u->head_n = (uint8_t)(u->head_n + n);
+        if (stop == end)
             return;
+        if (!(u->head_n == 0 && u->head_cr && *stop == '\n')) /* the second half of CR LF */
+            count_line(u);
+        u->head_cr = *stop == '\r';
     }
 }
 
@@ -406,9 +441,9 @@ bool usage_tokens(const struct usage *u, int64_t *input, int64_t *output)
     const int64_t *n = u->counts;
 
     *input = n[USAGE_INPUT] + n[USAGE_CACHE_CREATED] + n[USAGE_CACHE_READ];
-    *output = n[USAGE_OUTPUT];
-    if (!u->seen[USAGE_OUTPUT] && n[USAGE_TOTAL] > *input)
-        *output = n[USAGE_TOTAL] - *input;
+    *output = u->seen[USAGE_OUTPUT] ? n[USAGE_OUTPUT] : -1;
+    if (*output < 0 && u->seen[USAGE_INPUT] && u->seen[USAGE_TOTAL])
+        *output = n[USAGE_TOTAL] > *input ? n[USAGE_TOTAL] - *input : 0;
     return *input > 0 || *output > 0;
 }
 
@@ -416,7 +451,7 @@ bool usage_tokens(const struct usage *u, int64_t *input, int64_t *output)
 
 void usage_hide_init(struct usage_hide *h)
 {
-    *h = (struct usage_hide){.over = false};
+    *h = (struct usage_hide){.passing = false};
     buf_init(&h->text, SIZE_MAX / 2);
 }
 
@@ -456,7 +491,7 @@ static void join_data(struct slice event, struct buf *out)
 static bool is_extra(struct slice event)
 {
     struct buf data;
-    struct slice rest, object, choices, none;
+    struct slice rest, object, choices, error, none;
     bool extra;
 
     if (find_word(event.p, event.n) == NULL)
@@ -466,9 +501,10 @@ static bool is_extra(struct slice event)
     rest = buf_slice(&data);
     object = json_take(&rest);
     choices = json_find(object, SLICE("choices"));
+    error = json_find(object, SLICE("error"));
     rest = json_inside(choices);
     extra = json_is(choices, '[') && !json_element(&rest, &none) &&
-            json_is(json_find(object, SLICE("usage")), '{');
+            json_is(json_find(object, SLICE("usage")), '{') && (error.n == 0 || json_is(error, 'n'));
     buf_free(&data);
     return extra;
 }
@@ -483,15 +519,32 @@ static size_t keep_events(struct usage_hide *h)
         return 0;
     text += h->text.start;
     while (at < h->text.len && (n = event_bytes((struct slice){text + at, h->text.len - at})) > 0) {
-        if (!is_extra((struct slice){text + at, n})) {
+        if (h->passing || !is_extra((struct slice){text + at, n})) {
             memmove(text + kept, text + at, n);
             kept += n;
         }
+        h->passing = false;
         at += n;
     }
     memmove(text + kept, text + at, h->text.len - at);
     h->text.len -= (uint32_t)(at - kept);
     return kept;
+}
+
+/* Of an event that is too long to be held back all goes out but the line ends, which may begin a blank line.
+ */
+static size_t pass_event(struct usage_hide *h, size_t kept)
+{
+    const char *text = buf_slice(&h->text).p;
+    size_t given = h->text.len;
+
+    if (given - kept > USAGE_EVENT_MAX)
+        h->passing = true;
+    if (!h->passing)
+        return kept;
+    while (given > kept && h->text.len - given < 3 && is_line_end(text[given - 1]))
+        given--;
+    return given;
 }
 
 struct slice usage_hide_feed(struct usage_hide *h, const struct slice *spans, size_t n_spans, bool end)
@@ -502,10 +555,8 @@ struct slice usage_hide_feed(struct usage_hide *h, const struct slice *spans, si
     for (size_t i = 0; i < n_spans; i++)
         fits = buf_append_slice(&h->text, spans[i]) && fits;
     assert(fits);
-    h->given_bytes = h->over ? h->text.len : keep_events(h);
-    if (h->text.len - h->given_bytes > USAGE_EVENT_MAX)
-        h->over = true;
-    if (h->over || end)
+    h->given_bytes = pass_event(h, keep_events(h));
+    if (end)
         h->given_bytes = h->text.len;
     return (struct slice){buf_slice(&h->text).p, h->given_bytes};
 }

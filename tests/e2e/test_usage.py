@@ -121,6 +121,16 @@ def test_input_that_no_usage_tells_is_estimated(start, reported, stream):
     assert tokens(router) == (10, 7) and unknown(router, "missing") == 0
 
 
+@pytest.mark.parametrize("usage, want", [
+    ({"total_tokens": 18}, "10/-"), ({"prompt_tokens": 11}, "11/-"), ({"prompt_tokens": 11, "total_tokens": 18}, "11/7"),
+    ({"prompt_tokens": 11, "total_tokens": 11}, "11/0"), ({"completion_tokens": 0}, "10/0"), (None, "10/-")])
+def test_text_line_tells_no_output_from_an_unknown_one(start, usage, want):
+    router = start.router({"m": [start.pod(lambda q: q.reply(body={"usage": usage}))]}, access_log_format="text")
+    router.chat(messages=[{"role": "user", "content": "hello world"}])
+    assert " tokens=%s " % want in router.stdout.wait_for_line("tokens=")
+    assert tokens(router)[1] == int(want.split("/")[1].replace("-", "0"))
+
+
 def test_compressed_answer_is_unknown(start):
     body = zlib.compress(json.dumps(usage_json(12, 8)).encode())
     router = start.router({"m": [start.pod(lambda q: q.reply(body=body, headers=[("Content-Encoding", "gzip")]))]})

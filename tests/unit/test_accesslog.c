@@ -119,6 +119,20 @@ static void test_text_our_fields(void **state)
         "timings=812ms(1+809+0)\n");
 }
 
+static void test_text_unknown_output(void **state)
+{
+    struct accesslog_entry e = minimal();
+
+    (void)state;
+    e.input_tokens = 9;
+    e.output_tokens = -1;
+    assert_line(accesslog_text, &e,
+                "[2026-03-04T05:06:07.08Z] \"GET /v1/models HTTP/1.0\" 200 tokens=9/- timings=0ms(0+0+0)\n");
+    e.input_tokens = 0;
+    assert_line(accesslog_text, &e,
+                "[2026-03-04T05:06:07.08Z] \"GET /v1/models HTTP/1.0\" 200 timings=0ms(0+0+0)\n");
+}
+
 static void test_text_error(void **state)
 {
     struct accesslog_entry e = minimal();
@@ -343,12 +357,19 @@ static int free_route(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text_example),        cmocka_unit_test(test_text_minimal),
-        cmocka_unit_test(test_text_our_fields),     cmocka_unit_test(test_text_error),
-        cmocka_unit_test(test_text_escapes),        cmocka_unit_test(test_json_example),
-        cmocka_unit_test(test_json_minimal),        cmocka_unit_test(test_json_error_and_our_fields),
-        cmocka_unit_test(test_full_buffer),         cmocka_unit_test(test_longest_line),
-        cmocka_unit_test(test_long_values_are_cut), cmocka_unit_test(test_plain_values),
+        cmocka_unit_test(test_text_example),
+        cmocka_unit_test(test_text_minimal),
+        cmocka_unit_test(test_text_our_fields),
+        cmocka_unit_test(test_text_unknown_output),
+        cmocka_unit_test(test_text_error),
+        cmocka_unit_test(test_text_escapes),
+        cmocka_unit_test(test_json_example),
+        cmocka_unit_test(test_json_minimal),
+        cmocka_unit_test(test_json_error_and_our_fields),
+        cmocka_unit_test(test_full_buffer),
+        cmocka_unit_test(test_longest_line),
+        cmocka_unit_test(test_long_values_are_cut),
+        cmocka_unit_test(test_plain_values),
         cmocka_unit_test(test_route_is_escaped),
     };
 

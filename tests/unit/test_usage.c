@@ -53,7 +53,7 @@ static void expect_split(bool stream, const char *text, int64_t input, int64_t o
     assert_int_equal(out, output);
 }
 
-/* Two parts, cut at every place, and pieces of every small size. */
+/* -1: not known. Two parts, cut at every place, and pieces of every small size. */
 static void expect(bool stream, const char *text, int64_t input, int64_t output)
 {
     for (size_t first = 0; first <= strlen(text); first++)
@@ -75,18 +75,20 @@ static void test_json(void **state)
            "{\n  \"usage\" : {\n    \"prompt_tokens\" : 5 ,\r\n \"total_tokens\": 5\n  },\n  \"data\": []\n}",
            5, 0);
     expect(false, "{\"usage\":{\"prompt_tokens\":3,\"total_tokens\":10}}", 3, 7);
-    expect(false, "{\"x\\\"usage\":{\"prompt_tokens\":3}}", 0, 0);
-    expect(false, "{\"usage\":{\"total_tokens\":{\"n\":7},\"input_tokens\":[5]}}", 0, 0);
-    expect(false, "{\"usage\":null}", 0, 0);
-    expect(false, "{\"usage\":\"usage\",\"x\":\"usage\"}", 0, 0);
-    expect(false, "{\"usage\":{}}", 0, 0);
-    expect(false, "{\"usage\":{\"type\":\"duration\",\"seconds\":3}}", 0, 0);
-    expect(false, "{\"usage\":{\"prompt_tokens\":-3,\"completion_tokens\":1.5,\"total_tokens\":null}}", 0, 0);
-    expect(false, "{\"usage\":{\"prompt_tokens\":99999999999999999999999}}", 0, 0);
+    expect(false, "{\"usage\":{\"total_tokens\":10}}", 0, -1);
+    expect(false, "{\"x\\\"usage\":{\"prompt_tokens\":3}}", 0, -1);
+    expect(false, "{\"usage\":{\"total_tokens\":{\"n\":7},\"input_tokens\":[5]}}", 0, -1);
+    expect(false, "{\"usage\":null}", 0, -1);
+    expect(false, "{\"usage\":\"usage\",\"x\":\"usage\"}", 0, -1);
+    expect(false, "{\"usage\":{}}", 0, -1);
+    expect(false, "{\"usage\":{\"type\":\"duration\",\"seconds\":3}}", 0, -1);
+    expect(false, "{\"usage\":{\"prompt_tokens\":-3,\"completion_tokens\":1.5,\"total_tokens\":null}}", 0,
+           -1);
+    expect(false, "{\"usage\":{\"prompt_tokens\":99999999999999999999999}}", 0, -1);
     expect(false, "{\"usage\":{\"completion_tokens\":\"7\",\"note\":\"prompt_tokens\",\"input_tokens\":2}}",
-           2, 0);
+           2, -1);
     expect(false, "{\"usage\":{\"a\":[1,{\"total_tokens\":5},\"}\"],\"output_tokens\":6}}", 0, 6);
-    expect(false, "{\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":", 7, 0);
+    expect(false, "{\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":", 7, -1);
 }
 
 static void test_responses(void **state)
@@ -170,29 +172,41 @@ static void test_stream(void **state)
 static void test_lines(void **state)
 {
     (void)state;
-    expect(true, ": {\"usage\":{\"prompt_tokens\":6}}\n\nevent: {\"usage\":{\"prompt_tokens\":6}}\n\n", 0, 0);
-    expect(true, "data: x\n: \"usage\":{\"prompt_tokens\":6}\n\n", 0, 0);
+    expect(true, ": {\"usage\":{\"prompt_tokens\":6}}\n\nevent: {\"usage\":{\"prompt_tokens\":6}}\n\n", 0,
+           -1);
+    expect(true, "data: x\n: \"usage\":{\"prompt_tokens\":6}\n\n", 0, -1);
     expect(
         true,
         "data: {\"usage\":\ndata: {\"prompt_tokens\":\ndata:6,\ndata: \"completion_tokens\":\ndata:2}}\n\n",
         6, 2);
-    expect(true, "data: {\"usage\"\r\ndata: :{\"prompt_tokens\":\r\nid: 7\r\n: 8\r\ndata:6}}\r\n\r\n", 6, 0);
+    expect(true, "data: {\"usage\"\r\ndata: :{\"prompt_tokens\":\r\nid: 7\r\n: 8\r\ndata:6}}\r\n\r\n", 6, -1);
     /* A blank line ends the event, and what follows is another one. */
-    expect(true, "data: {\"usage\":{\"prompt_tokens\":6\n\ndata: }}\n\n", 0, 0);
-    expect(true, "data: {\"usage\":{\"prompt_tokens\":6,\r\n\r\ndata: \"total_tokens\":9}}\n\n", 6, 0);
-    expect(true, "data: {\"usage\":{\"a\":\"open\ndata: \",\"prompt_tokens\":6}}\n\n", 0, 0);
+    expect(true, "data: {\"usage\":{\"prompt_tokens\":6\n\ndata: }}\n\n", 0, -1);
+    expect(true, "data: {\"usage\":{\"prompt_tokens\":6,\r\n\r\ndata: \"total_tokens\":9}}\n\n", 6, -1);
+    expect(true, "data: {\"usage\":{\"a\":\"open\ndata: \",\"prompt_tokens\":6}}\n\n", 0, -1);
 }
 
 static void test_events(void **state)
 {
-    static const char text[] = ": hello\n\ndata: a\n\nevent: x\ndata: b\n\ndata: c\r\n\r\ndata: [DONE]\n\n";
+    static const struct {
+        const char *text;
+        unsigned events;
+    } cases[] = {
+        {": hello\n\ndata: a\n\nevent: x\ndata: b\n\ndata: c\r\n\r\ndata: [DONE]\n\n", 3},
+        {"data: {\"choices\":[\ndata: ]}\n\ndata:\n\ndata: [DONE] \n\n", 2},
+        {"data: a\r\rid: 1\rdata: b\rdata: c\r\rdata:[DONE]\r\r", 2},
+        {"data: a\r\ndata: b\r\n\r\ndata: a text that is longer than what is kept of it\r\n\r\n", 2},
+        {"date: a\n\n\n\ndata: [DONE]s that stay open\n\ndata: cut", 1},
+    };
 
     (void)state;
-    for (size_t first = 0; first < sizeof(text); first++) {
-        struct usage u = {.stream = true, .count_events = true};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        for (size_t first = 0; first <= strlen(cases[i].text); first++) {
+            struct usage u = {.stream = true, .count_events = true};
 
-        feed(&u, text, first, 1);
-        assert_int_equal(u.events, 4);
+            feed(&u, cases[i].text, first, first % 2 == 0 ? 1 : 1000);
+            assert_int_equal(u.events, cases[i].events);
+        }
     }
 }
 
@@ -245,6 +259,9 @@ static void test_hide(void **state)
     expect_hidden("data: {\"choices\":[],\"usage\":null}\n\n", "data: {\"choices\":[],\"usage\":null}\n\n");
     expect_hidden("data: {\"usage\":{\"choices\":[]}}\n\n", "data: {\"usage\":{\"choices\":[]}}\n\n");
     expect_hidden("data: cut", "data: cut");
+    expect_hidden("data: {\"error\":{\"code\":500},\"choices\":[],\"usage\":{}}\n\n",
+                  "data: {\"error\":{\"code\":500},\"choices\":[],\"usage\":{}}\n\n");
+    expect_hidden("data: {\"error\":null,\"choices\":[],\"usage\":{}}\n\n", "");
 }
 
 static void test_hide_no_longer_than_needed(void **state)
@@ -265,7 +282,7 @@ static void test_hide_no_longer_than_needed(void **state)
     usage_hide_free(&h);
 }
 
-static void test_hide_ends_at_a_long_event(void **state)
+static void test_long_event_passes_alone(void **state)
 {
     struct usage_hide h;
     char *text = mem_alloc(USAGE_EVENT_MAX + 1);
@@ -279,8 +296,37 @@ static void test_hide_ends_at_a_long_event(void **state)
     assert_int_equal(usage_hide_feed(&h, &span, 1, false).n, USAGE_EVENT_MAX + 1);
     span = SLICE(EXTRA "\n\nda");
     got = usage_hide_feed(&h, &span, 1, false);
-    assert_true(slice_eq(got, span));
+    assert_true(slice_eq(got, SLICE(EXTRA "\n\n"))); /* still the long one */
+    span = SLICE("ta: a\n\n" EXTRA "\n\n");
+    assert_true(slice_eq(usage_hide_feed(&h, &span, 1, false), SLICE("data: a\n\n")));
     usage_hide_free(&h);
+    mem_free(text);
+}
+
+/* The blank line that ends it may come in pieces. */
+static void test_long_event_ends_in_pieces(void **state)
+{
+    static const char *const ends[] = {"\n", "\r\n"};
+    char *text = mem_alloc(USAGE_EVENT_MAX + 1);
+
+    (void)state;
+    memset(text, 'x', USAGE_EVENT_MAX + 1);
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        struct slice span = {text, USAGE_EVENT_MAX + 1};
+        struct usage_hide h;
+        size_t given;
+        char *tail = mem_printf("x%s%s" EXTRA "%s%s", ends[i], ends[i], ends[i], ends[i]);
+
+        usage_hide_init(&h);
+        given = usage_hide_feed(&h, &span, 1, false).n;
+        for (const char *at = tail; *at != '\0'; at++) {
+            span = (struct slice){at, 1};
+            given += usage_hide_feed(&h, &span, 1, false).n;
+        }
+        assert_int_equal(given, USAGE_EVENT_MAX + 2 + 2 * strlen(ends[i]));
+        usage_hide_free(&h);
+        mem_free(tail);
+    }
     mem_free(text);
 }
 
@@ -296,7 +342,8 @@ int main(void)
         cmocka_unit_test(test_events),
         cmocka_unit_test(test_hide),
         cmocka_unit_test(test_hide_no_longer_than_needed),
-        cmocka_unit_test(test_hide_ends_at_a_long_event),
+        cmocka_unit_test(test_long_event_passes_alone),
+        cmocka_unit_test(test_long_event_ends_in_pieces),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
