@@ -193,6 +193,8 @@ def test_falsy_and_large_values_arrive(tmp_path, path, value, option, means):
     ({"drainTimeout": 0}, "drainTimeout is 0"),
     ({"drainTimeout": "0s"}, "drainTimeout is 0"),
     ({"config": "[router]\nport = 9000\n"}, "config: port in [router] would have no effect, for the chart sets ROUTER_PORT"),
+    ({"config": "[router]\n  port: 9000\n"}, "config: port in [router] would have no effect, for the chart sets ROUTER_PORT"),
+    ({"config": "[model-server s]\nservice : chat:http\n"}, "service = chat:http needs discovery.services.enabled"),
     ({"config": "; x\n[ router ]\nsession_boost_timeout=5s\n[model-server s]\npods = a:1\n", **BOOST},
      "session_boost_timeout in [router] would have no effect, for the chart sets SESSION_BOOST_TIMEOUT"),
     ({"config": "[router]\nqueue_max_requests = 1\n", "env": {"QUEUE_MAX_REQUESTS": 2}}, "for the chart sets QUEUE_MAX_REQUESTS"),

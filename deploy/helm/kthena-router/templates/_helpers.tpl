@@ -120,12 +120,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- range $v.extraEnv }}
 {{- $names = append $names .name }}
 {{- end }}
-{{- if and (not $v.kubernetes.enabled) (or (has "ROUTER_KUBERNETES" $names) (regexMatch "(?m)^kubernetes[ \\t]*=" $v.config)) }}
+{{- if and (not $v.kubernetes.enabled) (or (has "ROUTER_KUBERNETES" $names) (regexMatch "(?m)^[ \\t]*kubernetes[ \\t]*[=:]" $v.config)) }}
 {{- fail "ROUTER_KUBERNETES (kubernetes in [router]): use kubernetes.enabled, which gives the rights to read the objects, too" }}
 {{- end }}
 {{- $may := $v.discovery.services.namespaces | default (list .Release.Namespace) }}
-{{- range regexFindAll "(?m)^service[ \\t]*=.*" $v.config -1 }}
-{{- $service := regexReplaceAll "^service[ \\t]*=[ \\t]*" . "" | trim }}
+{{- range regexFindAll "(?m)^[ \\t]*service[ \\t]*[=:].*" $v.config -1 }}
+{{- $service := regexReplaceAll "^[ \\t]*service[ \\t]*[=:]|[ \\t];.*" . "" | trim }}
 {{- if not $v.discovery.services.enabled }}
 {{- fail (printf "config: service = %s needs discovery.services.enabled, which gives the right to read EndpointSlices" $service) }}
 {{- end }}
@@ -140,10 +140,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- define "kthena-router.iniOptions" -}}
 {{- $inside := false -}}
 {{- range splitList "\n" . }}
-{{- if hasPrefix "[" . }}
-{{- $inside = regexMatch "^\\[[ \\t]*router[ \\t]*\\]" . }}
-{{- else if and $inside (regexMatch "^[a-z]" .) (contains "=" .) }}
-{{ first (splitList "=" .) | trim }}
+{{- if hasPrefix "[" (trim .) }}
+{{- $inside = regexMatch "^[ \\t]*\\[[ \\t]*router[ \\t]*\\]" . }}
+{{- else if and $inside (regexMatch "^[ \\t]*[a-z0-9_]+[ \\t]*[=:]" .) }}
+{{ regexFind "[a-z0-9_]+" . }}
 {{- end }}
 {{- end }}
 {{- end }}
