@@ -526,10 +526,18 @@ const struct sched_ops request_sched_ops = {request_on_admitted, request_on_expi
 
 /* ---- attempts ---- */
 
+/* Broken off before the answer began, and not by the pod, which has worked on it: nothing else is known. */
+static bool request_was_work(const struct request *r)
+{
+    return r->connected && r->upstream_status == 0 && r->state == REQUEST_DONE &&
+           (r->outcome == OUTCOME_CLIENT_GONE || r->outcome == OUTCOME_POD_HEAD_TIMEOUT);
+}
+
 /* What it cost its user: a stream without usage is taken for a token in each event. */
 static void request_charge(struct request *r)
 {
-    struct request_tokens none = {.readable = false}, *t = r->tokens != NULL ? r->tokens : &none;
+    struct request_tokens none = {.input = request_was_work(r) ? r->run.input_tokens : 0};
+    struct request_tokens *t = r->tokens != NULL ? r->tokens : &none;
     const int64_t output = t->output > 0 ? t->output : (int64_t)t->usage.events;
 
     fairq_end(r->route->model->q.fair, &r->run, t->input, output, request_now(r));

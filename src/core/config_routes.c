@@ -640,7 +640,7 @@ static void check_sticky_use(const struct config *c, const struct route_spec *s,
     config_report_add(
         report, false,
         "%s: [model-route %.80s]: sticky_mode has no effect here: without ENABLE_SESSION_BOOST nobody "
-        "waits, and sessions are known by session_sticky alone",
+        "waits for the pod of its session, and sessions are known by session_sticky alone",
         place, s->name);
 }
 

@@ -241,6 +241,24 @@ def test_client_that_leaves_is_gone_at_once(start):
     assert m.get("kthena_router_fairness_queue_dequeue_total", **ALL) == 2
 
 
+def test_client_that_leaves_before_the_answer_pays_for_the_input(start):
+    """The pod has worked on it; a request that only waited, or that the pod refused, costs nothing."""
+    st = Stage(start)
+    st.chat("a", "a", messages=[{"role": "user", "content": "x" * 400}])
+    held = st.pod.next()
+    st.queue(("w", "waits"))
+    st.clients["w"].close()
+    st.wait_queued(0)
+    st.clients["a"].close()
+    assert held.gone.wait(SLOW)
+    c = st.chat("r", "refused")
+    st.pod.next().reply(status=400, body={"error": {}})
+    assert c.answer().status == 400
+    users = {u["user"]: u for u in st.router.dump("queues")["queues"][0]["users"]}
+    assert list(users) == ["a"]
+    assert 100 <= users["a"]["inputTokens"] < 130 and users["a"]["outputTokens"] == 0
+
+
 def test_queue_bounds(start):
     st = Stage(start, queue_max_requests=1)
     held = st.occupy()

@@ -274,6 +274,22 @@ def test_too_many_waiting_everywhere_is_a_wait_with_an_end(start):
     assert c.answer().status == 200 and len(pods[1].requests) == 1 and not pods[0].requests
 
 
+def test_without_a_strategy_no_session_waits_for_its_pod(start):
+    """max_waiting makes requests wait for any pod, not for their session's."""
+    pods = [start.pod(script=ok, metrics=vllm_metrics(waiting=0)) for _ in range(2)]
+    sticky = ("session_sticky = header:X-Key", "sticky_mode = wait:20s", "max_waiting = 1")
+    router = start.router(ini=route(pods, *sticky), boost=False)
+    router.stderr.wait_for_line("sticky_mode has no effect here: .*nobody waits for the pod of its session")
+    assert router.chat(headers=[("X-Key", "a")]).status == 200
+    home, other = pods if pods[0].requests else pods[::-1]
+    home.metrics_text = vllm_metrics(waiting=1)
+    wait_pods(router, lambda m: m[home.authority]["requestWaitingNum"] == 1)
+    r = router.chat(headers=[("X-Key", "a")])
+    assert r.status == 200 and len(other.requests) == 1
+    entry = router.access(r.id)
+    assert entry["sticky"] == "spill" and entry["queue_ms"] < 1000
+
+
 def test_dump_shows_policies(start):
     pods = sims(start, 1)
     router = start.router(ini=route(pods, "score = prefix:2, least-request:1", "max_waiting = 10"))

@@ -296,7 +296,11 @@ static void expect_weight(const char *text, const char *value, bool accepted)
 
 static void test_fractions(void **state)
 {
+    struct fixture f = fixture_load(NULL, NULL, LIST("FAIRNESS_INPUT_TOKEN_WEIGHT=1e308", POD));
+
     (void)state;
+    fixture_expect(&f, false, "out of range: expected 0 to 9223372036854775807; using the default");
+    fixture_free(&f);
     expect_weight("0", "0", true);
     expect_weight("2.5", "2.5", true);
     expect_weight("+1e3", "1000", true);
@@ -307,6 +311,8 @@ static void test_fractions(void **state)
     expect_weight("1 ", "1", false);
     expect_weight("two", "1", false);
     expect_weight("1_0", "1", false);
+    expect_weight("0x1p3", "1", false);
+    expect_weight("1e308", "1", false);
 }
 
 static void test_fairness_ranges(void **state)
