@@ -126,10 +126,20 @@ def judge(name, plan, entries, seconds):
             served[user] += 1
     total, time_s = sum(served.values()), seconds - WARMUP_S
     shares = entitled(USERS, total / time_s)
-    modest = [percentile(waits[u], 0.95) for u in USERS if u != "greedy"]
+    p95 = {u: percentile(waits[u], 0.95) for u in USERS if u != "greedy"}
+    modest = list(p95.values())
     print(f"{name:18} {total / time_s:7.1f} {percentile(waits['greedy'], 0.5):9.2f} {min(modest):11.2f} {max(modest):9.2f} "
           f"{served['greedy'] / total:11.0%} {shares['greedy'] * time_s / total:10.0%} "
           f"{jain([served[u] / time_s / shares[u] for u in USERS]):8.3f}", flush=True)
+    return p95
+
+
+def print_users(rows):
+    """The p95 of each modest user's waits, under each strategy."""
+    print("\nmodest user, p95 wait" + "".join(f"{name:>20}" for name in rows))
+    for user in USERS:
+        if user != "greedy":
+            print(f"{user:21}" + "".join(f"{p95[user]:20.2f}" for p95 in rows.values()))
 
 
 def main():
@@ -141,8 +151,7 @@ def main():
     print(f"offered {len(plan) / options.seconds:.0f}/s, capacity {CAPACITY:.0f}/s, {options.seconds:.0f} s, the first {WARMUP_S} s not counted; waits in s")
     print("                     served    greedy   modest p95 wait      greedy    of that   Jain's")
     print("                         /s  p50 wait   best user  worst user  share   entitled    index")
-    for name in STRATEGIES:
-        judge(name, plan, run(name, plan, options.seconds), options.seconds)
+    print_users({name: judge(name, plan, run(name, plan, options.seconds), options.seconds) for name in STRATEGIES})
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 """bench-features: what each optional feature costs, in instructions (callgrind) per 1 KB request and per SSE chunk, counted as
 gates.py counts them, against the same router with all of them off.
 
-    features.py [FEATURE ...]     default: all
+"All off" is the base of the differences: the router as it is now with these options off. What it was before they existed, only a
+build of that time can tell.
 """
-import sys
+import argparse
 
 import gates
 
@@ -19,7 +20,12 @@ FEATURES = {
 
 
 def main():
-    wanted = sys.argv[1:] or list(FEATURES)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("features", nargs="*", metavar="FEATURE", help="of: " + ", ".join(FEATURES) + "; default: all")
+    wanted = parser.parse_args().features or list(FEATURES)
+    for name in wanted:
+        if name not in FEATURES:
+            parser.error(f"no such feature: {name}; expected one of {', '.join(FEATURES)}")
     print(f"{'':28} {'per request':>12} {'per chunk':>12}   instructions")
     off = {what: gates.measure(what, "instructions")[0] for what in ("request", "chunk")}
     print(f"{'all off':28} {off['request']:12,.0f} {off['chunk']:12,.0f}", flush=True)
