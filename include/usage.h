@@ -1,9 +1,10 @@
 /* usage: the token counts that a pod reports in an answer, read while the answer passes, without keeping it
  * or changing a byte. Any split of the bytes. A count is a whole number under a name of the OpenAI APIs
- * (chat, completions, embeddings, responses) or of Anthropic's messages, in an object under the key "usage".
- * An answer may bring several such objects, such as one in each event with the sums so far, or one part of
- * the counts first and the rest last: of each count the last value holds, so that nothing is counted twice.
- * In event streams only data lines count.
+ * (chat, completions, embeddings, responses) or of Anthropic's messages, in an object under the key "usage"
+ * of the answer itself, or of an event of a stream or an object in it ("response", "message"); deeper ones
+ * are the model's or the caller's. An answer may bring several such objects, such as one in each event with
+ * the sums so far, or one part of the counts first and the rest last: of each count the last value holds, so
+ * that nothing is counted twice. In event streams only data lines count.
  *
  * Also here: hiding the event that a stream has only because the router asked for it (usage_hide). */
 #ifndef USAGE_H
@@ -22,13 +23,19 @@ enum usage_count {
     USAGE_COUNTS
 };
 
+struct usage_counts {
+    bool seen[USAGE_COUNTS];
+    int64_t counts[USAGE_COUNTS];
+};
+
 /* Zeroed is ready. `stream` and `count_events` are set by the caller before the first bytes. */
 struct usage {
-    bool stream;       /* an event stream */
-    bool count_events; /* wanted: `events` */
-    uint64_t events;   /* those with data so far, but for [DONE] */
-    bool seen[USAGE_COUNTS];
-    int64_t counts[USAGE_COUNTS]; /* private from here */
+    bool stream;                      /* an event stream */
+    bool count_events;                /* wanted: `events` */
+    uint64_t events;                  /* those with data so far, but for [DONE] */
+    struct usage_counts taken, found; /* private from here; found: in this event or document */
+    bool has_found;
+    int64_t level; /* how deep we are now, from where the found object stands */
     uint8_t state, matched, depth, key_n, line_n, name_n;
     bool before_slash, between_lines, skips_line, after_cr;
     bool in_string, escaped, is_key, ignored, counted, head_cr;
@@ -43,10 +50,7 @@ void usage_feed(struct usage *u, struct slice bytes);
  * input alone. False: nothing above 0. */
 bool usage_tokens(const struct usage *u, int64_t *input, int64_t *output);
 /* The input was reported, with a number that can be one. */
-static inline bool usage_has_input(const struct usage *u)
-{
-    return u->seen[USAGE_INPUT];
-}
+bool usage_has_input(const struct usage *u);
 
 /* Leaves out of an event stream the event that has usage and neither choices nor an error, as `include_usage`
  * brings it. An event that has not come whole yet is held back, up to USAGE_EVENT_MAX: a longer one passes.

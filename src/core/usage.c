@@ -19,7 +19,8 @@ enum usage_state {
     USAGE_SEARCH, /* the word; `matched` bytes of it stand at the end of what came */
     USAGE_COLON,
     USAGE_BRACE,
-    USAGE_OBJECT
+    USAGE_OBJECT,
+    USAGE_TAIL /* what stands behind an object in its event or document tells how deep it is */
 };
 
 /* ---- searching ---- */
@@ -212,16 +213,42 @@ static void start_member(struct usage *u)
     u->ignored = false;
 }
 
+/* Whether what was found is not too deep, as far as one can tell: in the document itself, or in an event or
+ * the object that an event brings. */
+static bool is_shallow(const struct usage *u)
+{
+    return u->has_found && u->level >= (u->stream ? -2 : -1);
+}
+
+/* The event is over, or is no JSON from here on. */
+static void end_event(struct usage *u)
+{
+    for (size_t i = 0; is_shallow(u) && i < USAGE_COUNTS; i++) {
+        if (!u->found.seen[i])
+            continue;
+        u->taken.counts[i] = u->found.counts[i];
+        u->taken.seen[i] = true;
+    }
+    u->has_found = false;
+    u->state = USAGE_SEARCH;
+}
+
 /* A member of the usage object is over. */
 static void end_member(struct usage *u)
 {
     const enum usage_count count = u->number < 0 || u->ignored ? USAGE_COUNTS : count_of_key(u);
 
     if (count != USAGE_COUNTS) {
-        u->counts[count] = u->number;
-        u->seen[count] = true;
+        u->found.counts[count] = u->number;
+        u->found.seen[count] = true;
     }
     start_member(u);
+}
+
+/* The string may be a key that matters. */
+static bool is_kept(const struct usage *u)
+{
+    return u->state == USAGE_TAIL || (u->depth == 1 && u->is_key);
 }
 
 static void string_byte(struct usage *u, char c)
@@ -232,9 +259,11 @@ static void string_byte(struct usage *u, char c)
         u->escaped = true;
     } else if (c == '"') {
         u->in_string = false;
+        if (u->state == USAGE_TAIL && slice_eq((struct slice){u->key, u->key_n}, SLICE("usage")))
+            u->state = USAGE_COLON;
         return;
     }
-    if (u->depth == 1 && u->is_key && u->key_n < USAGE_KEY_MAX)
+    if (is_kept(u) && u->key_n < USAGE_KEY_MAX)
         u->key[u->key_n++] = c;
 }
 
@@ -256,7 +285,7 @@ static void object_byte(struct usage *u, char c)
     case '{':
     case '[':
         if (u->depth == UINT8_MAX)
-            u->state = USAGE_SEARCH;
+            end_event(u);
         u->depth++;
         break;
     case '}':
@@ -264,7 +293,7 @@ static void object_byte(struct usage *u, char c)
         if (--u->depth > 0)
             break;
         end_member(u);
-        u->state = USAGE_SEARCH;
+        u->state = USAGE_TAIL;
         break;
     case ',':
         if (u->depth == 1)
@@ -284,12 +313,33 @@ static void object_byte(struct usage *u, char c)
     }
 }
 
+/* Of several in one event the least deep counts, of equals each count's last. */
 static void enter_object(struct usage *u)
 {
+    if (!u->has_found || u->level < 0) {
+        u->found = (struct usage_counts){.seen = {false}};
+        u->level = 0;
+    }
+    u->has_found = true;
     u->state = USAGE_OBJECT;
     u->depth = 1;
     u->in_string = u->escaped = false;
     start_member(u);
+}
+
+/* Behind an object, outside strings. */
+static void tail_byte(struct usage *u, char c)
+{
+    u->state = USAGE_TAIL;
+    if (c == '"') {
+        u->in_string = true;
+        u->escaped = false;
+        u->key_n = 0;
+    } else if (c == '{' || c == '[') {
+        u->level++;
+    } else if (c == '}' || c == ']') {
+        u->level--;
+    }
 }
 
 /* After a line end inside the object: a data line goes on with it, other lines have nothing to say, and a
@@ -303,7 +353,7 @@ static void line_byte(struct usage *u, char c)
         return;
     if (is_line_end(c)) {
         if (u->name_n == 0 && !u->skips_line)
-            u->state = USAGE_SEARCH;
+            end_event(u);
         u->name_n = 0;
         u->skips_line = false;
     } else if (u->skips_line || c != "data:"[u->name_n]) {
@@ -320,7 +370,7 @@ static void leave_line(struct usage *u, char c)
     u->name_n = 0;
     u->after_cr = c == '\r';
     if (u->in_string)
-        u->state = USAGE_SEARCH; /* no JSON */
+        end_event(u); /* no JSON */
 }
 
 /* The first byte that means something in a string, or `end`. */
@@ -343,6 +393,28 @@ static const char *find_string_mark(const char *at, const char *end)
     return at;
 }
 
+/* The first byte that means something behind an object, or `end`. */
+static const char *find_tail_mark(const char *at, const char *end)
+{
+#ifdef __x86_64__
+    for (; end - at >= 16; at += 16) {
+        const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)at);
+        const __m128i brace = _mm_or_si128(v, _mm_set1_epi8(' ')); /* [ and ] are { and } without this bit */
+        const __m128i marks =
+            _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(brace, _mm_set1_epi8('{')),
+                                      _mm_cmpeq_epi8(brace, _mm_set1_epi8('}'))),
+                         _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('"')),
+                                      _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\n')),
+                                                   _mm_cmpeq_epi8(v, _mm_set1_epi8('\r')))));
+        const int found = _mm_movemask_epi8(marks);
+
+        if (found != 0)
+            return at + __builtin_ctz((unsigned)found);
+    }
+#endif
+    return at;
+}
+
 /* The bytes of a string that have no meaning of their own. */
 static const char *string_run(struct usage *u, const char *at, const char *end)
 {
@@ -350,11 +422,18 @@ static const char *string_run(struct usage *u, const char *at, const char *end)
     const size_t room = sizeof(u->key) - u->key_n, there = (size_t)(stop - at),
                  n = there < room ? there : room;
 
-    if (u->depth == 1 && u->is_key) {
+    if (is_kept(u)) {
         memcpy(u->key + u->key_n, at, n);
         u->key_n = (uint8_t)(u->key_n + n);
     }
     return stop;
+}
+
+/* Behind an object: blanks keep what comes next open, as behind the first word. */
+static void value_or_tail(struct usage *u, char c)
+{
+    if (c != ' ' && c != '\t' && !is_line_end(c))
+        tail_byte(u, c);
 }
 
 /* One byte behind the word. */
@@ -370,8 +449,10 @@ static void value_byte(struct usage *u, char c)
         object_byte(u, c);
     else if (u->state == USAGE_COLON && c == ':')
         u->state = USAGE_BRACE;
-    else if (u->state == USAGE_BRACE && c == '{')
+    else if (u->state == USAGE_BRACE && c == '{' && !(u->has_found && u->level > 0))
         enter_object(u);
+    else if (u->has_found)
+        value_or_tail(u, c);
     else if (c != ' ' && c != '\t' && !is_line_end(c))
         u->state = USAGE_SEARCH;
 }
@@ -427,6 +508,8 @@ void usage_feed(struct usage *u, struct slice bytes)
         }
         if (u->in_string && !u->escaped && !u->between_lines)
             at = string_run(u, at, end);
+        else if (u->state == USAGE_TAIL && !u->in_string && !u->between_lines)
+            at = find_tail_mark(at, end);
         if (at == end)
             break;
         value_byte(u, *at++);
@@ -436,14 +519,30 @@ void usage_feed(struct usage *u, struct slice bytes)
         keep_line(u, p, end);
 }
 
+/* With what the event or document that is not over yet has brought. */
+static bool has_count(const struct usage *u, enum usage_count i)
+{
+    return u->taken.seen[i] || (is_shallow(u) && u->found.seen[i]);
+}
+
+static int64_t count_now(const struct usage *u, enum usage_count i)
+{
+    return is_shallow(u) && u->found.seen[i] ? u->found.counts[i] : u->taken.counts[i];
+}
+
+bool usage_has_input(const struct usage *u)
+{
+    return has_count(u, USAGE_INPUT);
+}
+
 bool usage_tokens(const struct usage *u, int64_t *input, int64_t *output)
 {
-    const int64_t *n = u->counts;
+    const int64_t total = count_now(u, USAGE_TOTAL);
 
-    *input = n[USAGE_INPUT] + n[USAGE_CACHE_CREATED] + n[USAGE_CACHE_READ];
-    *output = u->seen[USAGE_OUTPUT] ? n[USAGE_OUTPUT] : -1;
-    if (*output < 0 && u->seen[USAGE_INPUT] && u->seen[USAGE_TOTAL])
-        *output = n[USAGE_TOTAL] > *input ? n[USAGE_TOTAL] - *input : 0;
+    *input = count_now(u, USAGE_INPUT) + count_now(u, USAGE_CACHE_CREATED) + count_now(u, USAGE_CACHE_READ);
+    *output = has_count(u, USAGE_OUTPUT) ? count_now(u, USAGE_OUTPUT) : -1;
+    if (*output < 0 && has_count(u, USAGE_INPUT) && has_count(u, USAGE_TOTAL))
+        *output = total > *input ? total - *input : 0;
     return *input > 0 || *output > 0;
 }
 

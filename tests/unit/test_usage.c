@@ -91,6 +91,31 @@ static void test_json(void **state)
     expect(false, "{\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":", 7, -1);
 }
 
+/* What the caller or a tool calls usage is not what the answer reports. */
+static void test_depth(void **state)
+{
+#define DEEP  "[{\"message\":{\"a\":\"}]\",\"usage\":{\"prompt_tokens\":900,\"completion_tokens\":901}}}]"
+#define USAGE "\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4}"
+    (void)state;
+    expect(false, "{\"choices\":" DEEP "," USAGE "}", 3, 4);
+    expect(false, "{" USAGE ",\"choices\":" DEEP "}\n", 3, 4);
+    expect(false,
+           "{" USAGE
+           ", \"a long text without meaning\" : \"usage\" , \"x\":[0.25,0.125,1234567890123456,{}]}",
+           3, 4);
+    expect(false, "{\"choices\":" DEEP "}", 0, -1);
+    expect(false, "{\"choices\":" DEEP ",\"usage\":null}", 0, -1);
+    expect(false, "{\"choices\":" DEEP ",\"usage\" : \n {\"total_tokens\":7,\"prompt_tokens\":5}}", 5, 2);
+    expect(false, "{\"a\":{" USAGE "}}", 0, -1);
+    expect(true, "data: {\"choices\":" DEEP "}\n\ndata: {\"choices\":[]," USAGE "}\n\n", 3, 4);
+    expect(true, "data: {\"choices\":[]," USAGE "}\n\ndata: {\"choices\":" DEEP "}\n\n", 3, 4);
+    expect(true, "data: {\"choices\":[]," USAGE ",\"x\":" DEEP "}\r\n\r\ndata: [DONE]\r\n\r\n", 3, 4);
+    expect(true, "data: {\"response\":{\"tools\":" DEEP "," USAGE ",\ndata: \"x\":" DEEP "}}\n\n", 3, 4);
+    expect(true,
+           "data: {\"response\":{" USAGE "},\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":6}}\n\n", 5,
+           6);
+}
+
 static void test_responses(void **state)
 {
     (void)state;
@@ -335,6 +360,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_has_input),
+        cmocka_unit_test(test_depth),
         cmocka_unit_test(test_responses),
         cmocka_unit_test(test_anthropic),
         cmocka_unit_test(test_stream),
