@@ -130,21 +130,17 @@ static bool in_data_line(const struct usage *u, const char *p, const char *at)
 }
 
 /* Or `end`. */
-static const char *find_line_end(const char *at, const char *end)
+static const char *find_byte(const char *at, const char *end, char c)
 {
-#ifdef __x86_64__
-    for (; end - at >= 16; at += 16) {
-        const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)at);
-        const int found = _mm_movemask_epi8(
-            _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\n')), _mm_cmpeq_epi8(v, _mm_set1_epi8('\r'))));
+    const char *found = memchr(at, c, (size_t)(end - at));
 
-        if (found != 0)
-            return at + __builtin_ctz((unsigned)found);
-    }
-#endif
-    while (at < end && !is_line_end(*at))
-        at++;
-    return at;
+    return found != NULL ? found : end;
+}
+
+static bool is_done(struct slice line)
+{
+    return line.n < sizeof(((struct usage *)NULL)->head) &&
+           slice_eq(slice_trim((struct slice){line.p + 5, line.n - 5}), SLICE("[DONE]"));
 }
 
 /* A line of which the first bytes were kept: a blank one ends the event, the first with data counts it. */
@@ -154,8 +150,7 @@ static void count_line(struct usage *u)
 
     if (line.n == 0) {
         u->counted = false;
-    } else if (!u->counted && slice_starts(line, SLICE("data:")) &&
-               !slice_eq(slice_trim((struct slice){line.p + 5, line.n - 5}), SLICE("[DONE]"))) {
+    } else if (!u->counted && slice_starts(line, SLICE("data:")) && !is_done(line)) {
         u->counted = true;
         u->events++;
     }
@@ -164,18 +159,22 @@ static void count_line(struct usage *u)
 
 static void count_events(struct usage *u, struct slice bytes)
 {
-    for (const char *at = bytes.p, *end = at + bytes.n, *stop; at < end; at = stop + 1) {
+    const char *at = bytes.p, *end = at + bytes.n, *lf = find_byte(at, end, '\n'), *stop;
+
+    for (; at < end; at = stop + 1) {
         size_t n, room = sizeof(u->head) - u->head_n;
 
-        stop = find_line_end(at, end);
+        stop = find_byte(at, lf, '\r');
         n = (size_t)(stop - at) < room ? (size_t)(stop - at) : room;
         memcpy(u->head + u->head_n, at, n);
         u->head_n = (uint8_t)(u->head_n + n);
         if (stop == end)
             return;
-        if (!(u->head_n == 0 && u->head_cr && *stop == '\n')) /* the second half of CR LF */
+        if (!(u->head_n == 0 && u->head_cr && stop == lf)) /* the second half of CR LF */
             count_line(u);
-        u->head_cr = *stop == '\r';
+        u->head_cr = stop != lf;
+        if (stop == lf)
+            lf = find_byte(stop + 1, end, '\n');
     }
 }
 
