@@ -1,6 +1,6 @@
-/* boostq: one model's queue. It owns the order: lanes, ranks, promotion, the overtake bound, the wait limit
- * and the tracker of completed sessions. It knows pods only by id, and not whether they have room (admit
- * does).
+/* boostq: one queue: of one public model name and one of its targets. It owns the order: lanes, ranks,
+ * promotion, the overtake bound, the wait limit and the tracker of completed sessions. It knows pods only by
+ * id, and not whether they have room (admit does).
  *
  * Rank (README "Queue rules"): forced first, oldest arrival first; then boosted, the session whose last turn
  * completed most recently first, inside a session by arrival; then the rest by arrival. Lanes: a boosted
@@ -19,7 +19,8 @@
  * requests overtake and are overtaken by nobody.
  *
  * With user fairness (rules.fair) nothing is boosted, and fairq ranks what is not forced. A request is
- * overtaken, while it is the oldest, each time one that arrived after it is admitted.
+ * overtaken, while it is the oldest, each time one that arrived after it is admitted, also from another queue
+ * of its name while its own queue had somebody for a pod with room (boostq_passed).
  *
  * All operations are O(log n), but for a lane that closes (O(its length)), the lanes of a queue (one for each
  * pod, looked at one by one) and boostq_take, which may also look at up to max_overtakes neighbours. */
@@ -71,7 +72,7 @@ struct boostq_item {
     uint64_t entry;      /* entry number in its lane */
     unsigned diff;       /* see boostq.c */
     unsigned overtaken;  /* exact once it is forced or has left by boostq_take; see boostq_overtaken before */
-    uint64_t arrival;    /* arrival number, unique in the queue */
+    uint64_t arrival;    /* arrival number, unique among the queues of the name */
     uint64_t warm_pod_id; /* 0 = none known; as known at boostq_take; while it waits see boostq_warm_pod */
     bool boosted;         /* its session was tracked at push, or it was promoted while it waited */
     bool forced; /* overtaken to the bound, waited too long for its warm pod, or put back (boostq_requeue) */
@@ -99,9 +100,19 @@ struct boostq_stats {
 
 void boostq_stats_add(struct boostq_stats *to, const struct boostq_stats *more);
 
+/* What the queues of one public name have in common; lives as long as one of them. */
+struct boostq_name {
+    unsigned refs;         /* queues */
+    size_t n;              /* requests waiting in all of them */
+    uint64_t last_arrival; /* so that requests of two queues have an order, too */
+    struct fairq *fair;    /* NULL: off */
+};
+
 struct boostq {
     struct boostq_rules rules;
-    struct fairq *fair; /* NULL: off */
+    struct boostq_name *name;
+    struct fairq *fair; /* the name's; NULL: off */
+    struct fairq_line line;
     struct session_lru tracker;
     struct boostq_lane shared;
     struct list lanes;        /* pod lanes */
@@ -114,19 +125,19 @@ struct boostq {
     struct pool session_pool;
     int64_t wait_us; /* in a pod's lane; 0: pod lanes are not entered; at most rules.sticky_wait_us */
     size_t n;
-    uint64_t last_arrival, last_entry;
+    uint64_t last_entry;
     struct boostq_stats stats;
     /* A waiting request became boosted; may be NULL. Called inside boostq_mark; must not change the queue. */
     void (*on_promoted)(struct boostq_item *item, void *arg);
     void *on_promoted_arg;
 };
 
-void boostq_init(struct boostq *q, const struct boostq_rules *rules);
+/* name: of another queue of the same public name; NULL: there is none. */
+void boostq_init(struct boostq *q, const struct boostq_rules *rules, struct boostq_name *name);
 /* The queue must be empty of items. */
 void boostq_free(struct boostq *q);
 /* Changed rules (reload) apply to who waits already; the strategy itself needs a restart and is left as it
- * is.
- */
+ * is. Those of fairness hold for the whole name. */
 void boostq_set_rules(struct boostq *q, const struct boostq_rules *rules);
 
 /* Bounds the wait in pod lanes by what a warm prefix is worth; INT64_MAX = sticky_wait_us alone, as at first.
@@ -172,10 +183,14 @@ struct boostq_item *boostq_head_boosted(const struct boostq_lane *lane);
 struct boostq_item *boostq_head_fresh(const struct boostq *q);
 /* All forced requests, in no particular order: i from 0 to q->forced.n - 1. */
 struct boostq_item *boostq_forced_at(const struct boostq *q, size_t i);
-/* True when a ranks before b (both waiting): the order of the rank rule above, lanes ignored. */
+/* True when a ranks before b (both waiting, with user fairness in any two queues of a name): the order of the
+ * rank rule above, lanes ignored. */
 bool boostq_before(const struct boostq_item *a, const struct boostq_item *b);
 /* Admits a candidate: takes it out and counts who was overtaken by it. */
 void boostq_take(struct boostq *q, struct boostq_item *item);
+/* The item is to be taken from another queue of the name by the rank between them, although somebody of this
+ * one could have gone: counts who is overtaken here. */
+void boostq_passed(struct boostq *q, const struct boostq_item *item);
 
 /* The pod of the last completed turn of the item's session, as known now for a waiting item and as known at
  * boostq_take for any other; 0 = none known, or the rules do not want it (prefer_warm). */

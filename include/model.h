@@ -1,4 +1,5 @@
-/* model: one public model name: its queue, its targets (pods) and which of them are usable. */
+/* model: a public model name on one set of pods: its queue, its targets (pods) and which of them are usable.
+ * A name with several model-servers has a model for each. */
 #ifndef MODEL_H
 #define MODEL_H
 
@@ -40,10 +41,12 @@ struct model {
     enum pod_room closed_reason; /* POD_ROOM = not closed */
     int64_t closed_since_us;
     int64_t closed_us[POD_ROOM_KINDS];
+    bool could_go;       /* somebody, if the name's others do not go first; scratch of admit */
     size_t queued_bytes; /* bodies of waiting requests; kept by the caller */
 };
 
-struct model *model_new(const char *name, const struct boostq_rules *rules);
+/* sibling: another model of the name, whose users and counts are this one's, too; NULL: there is none. */
+struct model *model_new(const char *name, const struct boostq_rules *rules, const struct model *sibling);
 /* No item may wait any more. */
 void model_free(struct model *m);
 
@@ -61,7 +64,8 @@ void model_set_pods(struct model *m, struct pod *const *pods, size_t n, int64_t 
 bool model_refresh(struct model *m, int64_t now_us);
 /* A turn of a session completed: learns from it how long to wait for a warm pod. */
 void model_learn(struct model *m, const struct worth_turn *turn);
-/* Adds the sums of a queue that ends to those of one that goes on under the same name. */
+/* Adds the sums of a queue that ends to those of one that goes on under the same name; what the name has in
+ * common they share anyway. */
 void model_inherit(struct model *m, const struct model *ended);
 /* Some pod is neither leaving nor set aside, and does not sleep. */
 bool model_in_place(const struct model *m, int64_t now_us);

@@ -38,11 +38,20 @@ struct topology_series {
     struct metrics_series *requests, *duration, *prefill, *decode, *tokens[2]; /* tokens: input, output */
 };
 
+/* A public name that has ways; its users, their limits and its counts outlive each of them. */
+struct topology_name {
+    struct htab_node by_name; /* in topology.names */
+    char *text;
+    struct list routes; /* its ways, also those that are removed and still run requests */
+};
+
 /* One way in force: a public name, by one route, to one server, with a queue of its own. What a request is
  * resolved to. Lives until the last request on it ends, also when a reload removed it. */
 struct topology_route {
-    struct list link;                      /* in topology.alive */
-    char *name, *model_name, *server_name; /* of the route, public, of the server */
+    struct list link, in_name; /* in topology.alive, in public_name->routes */
+    struct topology_name *public_name;
+    char *name, *server_name; /* of the route, of the server */
+    const char *model_name;   /* public */
     struct log_known log_model_name;
     struct accesslog_route log_names;
     char *upstream_model; /* what pods call it; NULL = the public name */
@@ -94,6 +103,7 @@ struct topology {
     size_t n_specs;
     struct topology_route **routes;
     size_t n_routes;
+    struct htab names;          /* those of `alive` */
     struct list alive;          /* every route that is not freed yet, removed ones too */
     struct topology_pod **pods; /* also those that leave and still run requests */
     size_t n_pods;

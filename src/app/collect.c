@@ -18,8 +18,9 @@ struct collect_sum {
     unsigned page; /* each way counts once on a page */
     int64_t now_us;
     struct boostq_stats stats;
-    size_t waiting, in_flight, tracked, users;
-    uint64_t evictions, users_evicted, rank_changes;
+    size_t waiting, in_flight, tracked;
+    uint64_t evictions;
+    const struct fairq *fair; /* one for all of them */
     int64_t closed_us[POD_ROOM_KINDS];
 };
 
@@ -37,11 +38,7 @@ static void collect_way(void *to, void *arg)
     sum->in_flight += r->in_flight;
     sum->tracked += m->q.tracker.n;
     sum->evictions += m->q.tracker.evictions;
-    if (m->q.fair != NULL) {
-        sum->users += m->q.fair->n_users;
-        sum->users_evicted += m->q.fair->evictions;
-        sum->rank_changes += m->q.fair->rank_changes;
-    }
+    sum->fair = m->q.fair;
     for (int reason = POD_NOT_USABLE; reason < POD_ROOM_KINDS; reason++)
         sum->closed_us[reason] += m->closed_us[reason];
     if (m->closed_reason != POD_ROOM)
@@ -83,22 +80,22 @@ static void collect_fairness(struct slice name, const struct collect_sum *sum)
     collect_all_users(METRIC_FAIR_CANCELLED, name, (double)sum->stats.abandoned);
     collect_all_users(METRIC_FAIR_DEQUEUE, name, (double)sum->stats.dequeued);
     collect_set(METRIC_FAIR_INFLIGHT, name, (double)sum->in_flight);
-    collect_set(METRIC_FAIR_RANKS, name, (double)sum->rank_changes);
+    collect_set(METRIC_FAIR_RANKS, name, (double)sum->fair->rank_changes);
     collect_set(METRIC_FAIR_FORCED, name, (double)sum->stats.dequeued_forced);
     collect_set(METRIC_FAIR_TIMEOUTS, name, (double)sum->stats.expired);
-    collect_set(METRIC_FAIR_USERS, name, (double)sum->users);
-    collect_set(METRIC_FAIR_EVICTED, name, (double)sum->users_evicted);
+    collect_set(METRIC_FAIR_USERS, name, (double)sum->fair->n_users);
+    collect_set(METRIC_FAIR_EVICTED, name, (double)sum->fair->evictions);
     collect_gate(METRIC_FAIR_GATE_CLOSED, name, sum, POD_ROOM_KINDS);
 }
 
-static void collect_queue(const struct config *c, const struct route_name *n, unsigned page, int64_t now_us)
+static void collect_queues(const struct config *c, const struct route_name *n, unsigned page, int64_t now_us)
 {
     struct collect_sum sum = {.page = page, .now_us = now_us};
 
     route_name_each(n, collect_way, &sum);
     if (c->enable_session_boost)
         collect_boost(slice_of(n->text), &sum);
-    else if (c->enable_fairness_scheduling)
+    else if (sum.fair != NULL)
         collect_fairness(slice_of(n->text), &sum);
 }
 
@@ -190,7 +187,7 @@ void collect_metrics(struct server *s)
 
     page++;
     for (size_t i = 0; i < t->table.n_names; i++)
-        collect_queue(s->config, t->table.names[i], page, now_us);
+        collect_queues(s->config, t->table.names[i], page, now_us);
     collect_upstream(t);
     for (size_t i = 0; i < t->n_pods; i++)
         collect_pod(s, t->pods[i], now_us);

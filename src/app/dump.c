@@ -324,14 +324,6 @@ static void dump_user(const struct fairq_view *v, void *arg)
     cJSON_AddItemToArray(d->list, item);
 }
 
-static void dump_users(struct server *s, struct fairq *fair, cJSON *queue)
-{
-    struct dump_queue d = {s, cJSON_AddArrayToObject(queue, "users"), 0};
-
-    fairq_advance(fair, loop_now_us(s->loop));
-    fairq_each(fair, dump_user, &d);
-}
-
 static void dump_queues(struct server *s, cJSON *list)
 {
     for (size_t i = 0; i < s->topology.n_routes; i++) {
@@ -352,8 +344,37 @@ static void dump_queues(struct server *s, cJSON *list)
         cJSON_AddStringToObject(item, "closedReason", pod_room_name(r->model->closed_reason));
         d.list = cJSON_AddArrayToObject(item, "waiting");
         boostq_each(&r->model->q, dump_waiting, &d);
-        if (r->model->q.fair != NULL)
-            dump_users(s, r->model->q.fair, item);
+        cJSON_AddItemToArray(list, item);
+    }
+}
+
+static void dump_note_way(void *to, void *arg)
+{
+    const struct topology_route **found = arg;
+
+    *found = to;
+}
+
+/* With user fairness: once for each public name, whatever the number of its queues. */
+static void dump_users(struct server *s, cJSON *list)
+{
+    for (size_t i = 0; i < s->topology.table.n_names; i++) {
+        const struct topology_route *r = NULL;
+        struct dump_queue d = {s, NULL, 0};
+        struct fairq *fair;
+        cJSON *item;
+
+        route_name_each(s->topology.table.names[i], dump_note_way, &r);
+        fair = r != NULL ? r->model->q.fair : NULL;
+        if (fair == NULL)
+            continue;
+        item = cJSON_CreateObject();
+        dump_text(item, "model", slice_of(r->model_name));
+        cJSON_AddNumberToObject(item, "waiting", (double)r->model->q.name->n);
+        cJSON_AddNumberToObject(item, "running", (double)fair->n_running);
+        d.list = cJSON_AddArrayToObject(item, "users");
+        fairq_advance(fair, loop_now_us(s->loop));
+        fairq_each(fair, dump_user, &d);
         cJSON_AddItemToArray(list, item);
     }
 }
@@ -391,13 +412,10 @@ bool dump_render(struct server *s, struct slice kind, struct buf *out)
     static const struct {
         const char *kind;
         void (*fill)(struct server *s, cJSON *list);
-    } kinds[] = {{"config", dump_config},
-                 {"modelroutes", dump_modelroutes},
-                 {"modelservers", dump_modelservers},
-                 {"pods", dump_pods},
-                 {"queues", dump_queues},
-                 {"requests", dump_requests},
-                 {"kubernetes", dump_kubernetes}};
+    } kinds[] = {
+        {"config", dump_config},     {"modelroutes", dump_modelroutes}, {"modelservers", dump_modelservers},
+        {"pods", dump_pods},         {"queues", dump_queues},           {"users", dump_users},
+        {"requests", dump_requests}, {"kubernetes", dump_kubernetes}};
 
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
         if (slice_eq(kind, slice_of(kinds[i].kind))) {

@@ -383,7 +383,7 @@ static void request_enqueue(struct request *r)
         request_finish(r, OUTCOME_NO_POD, NULL);
         return;
     }
-    if (boostq_len(&m->q) >= (size_t)r->server->config->queue_max_requests) {
+    if (m->q.name->n >= (size_t)r->server->config->queue_max_requests) {
         request_finish(r, OUTCOME_QUEUE_FULL, NULL);
         return;
     }

@@ -570,16 +570,48 @@ static void topology_drop_upstream_series(const struct topology *t, const struct
     metrics_drop(METRIC_ACTIVE_UPSTREAM, labels);
 }
 
+static bool topology_name_is(const struct htab_node *node, const void *key)
+{
+    return strcmp(CONTAINER_OF(node, const struct topology_name, by_name)->text, key) == 0;
+}
+
+static struct topology_name *topology_use_name(struct topology *t, const char *text)
+{
+    const uint64_t hash = htab_hash(slice_of(text));
+    struct htab_node *node = htab_find(&t->names, hash, topology_name_is, text);
+    struct topology_name *name;
+
+    if (node != NULL)
+        return CONTAINER_OF(node, struct topology_name, by_name);
+    name = mem_zalloc(sizeof *name);
+    name->text = mem_strdup(text);
+    list_init(&name->routes);
+    htab_add(&t->names, &name->by_name, hash);
+    return name;
+}
+
+static void topology_free_name(struct topology *t, struct topology_name *name)
+{
+    htab_remove(&t->names, &name->by_name);
+    mem_free(name->text);
+    mem_free(name);
+}
+
 static struct topology_route *topology_new_route(struct topology *t, const char *model_name,
                                                  const struct boostq_rules *rules)
 {
     struct topology_route *r = mem_zalloc(sizeof *r);
+    struct topology_name *name = r->public_name = topology_use_name(t, model_name);
+    struct list *sibling = list_first(&name->routes);
 
     list_init(&r->link);
     list_push_back(&t->alive, &r->link);
-    r->model_name = mem_strdup(model_name);
+    list_init(&r->in_name);
+    list_push_back(&name->routes, &r->in_name);
+    r->model_name = name->text;
     r->log_model_name = log_know(r->model_name);
-    r->model = model_new(model_name, rules);
+    r->model = model_new(model_name, rules,
+                         sibling != NULL ? LIST_ITEM(sibling, struct topology_route, in_name)->model : NULL);
     r->model->q.on_promoted = t->on_promoted;
     r->refs = 1;
     topology_route_series(r);
@@ -827,21 +859,8 @@ struct topology_route *topology_ref(struct topology_route *r)
     return r;
 }
 
-/* Two routes of one name share their series: one in force, or removed ones whose last requests still run. */
-static bool topology_shares_series(const struct topology *t, const struct topology_route *r)
-{
-    LIST_EACH(it, &t->alive)
-    {
-        const struct topology_route *other = LIST_ITEM(it, struct topology_route, link);
-
-        if (other != r && strcmp(other->model_name, r->model_name) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* A removed model's numbers go from the metrics page with the last route that counts in them. */
-static void topology_drop_series(const struct topology *t, const struct topology_route *r)
+static void topology_drop_series(const struct topology_name *name)
 {
     static const enum metric per_model[] = {
         METRIC_ACTIVE_DOWNSTREAM, METRIC_QUEUE_SIZE,     METRIC_QUEUE_DURATION,  METRIC_QUEUE_CANCELLED,
@@ -852,10 +871,8 @@ static void topology_drop_series(const struct topology *t, const struct topology
     static const enum metric per_user[] = {METRIC_FAIR_SIZE, METRIC_FAIR_DURATION, METRIC_FAIR_CANCELLED,
                                            METRIC_FAIR_DEQUEUE};
     static const char *const sticky_results[] = {"new", "hit", "waited", "spill", "gone"};
-    const struct slice model = slice_of(r->model_name);
+    const struct slice model = slice_of(name->text);
 
-    if (topology_shares_series(t, r))
-        return;
     for (size_t i = 0; i < ARRAY_LEN(per_model); i++)
         metrics_drop(per_model[i], &model);
     metrics_drop(METRIC_TTFT, (const struct slice[]){model, SLICE("false")});
@@ -876,16 +893,19 @@ void topology_unref(struct topology *t, struct topology_route *r)
 {
     if (--r->refs > 0)
         return;
-    topology_drop_series(t, r);
+    list_del(&r->in_name);
+    if (list_empty(&r->public_name->routes))
+        topology_drop_series(r->public_name);
     topology_drop_upstream_series(t, r);
     list_del(&r->link);
     model_free(r->model);
     mem_free(r->name);
     accesslog_route_free(&r->log_names);
-    mem_free(r->model_name);
     mem_free(r->server_name);
     mem_free(r->upstream_model);
     mem_free(r->upstream_value);
+    if (list_empty(&r->public_name->routes))
+        topology_free_name(t, r->public_name);
     mem_free(r);
     loop_defer(t->loop, &t->reap);
 }
@@ -918,6 +938,7 @@ static void topology_vanish(struct topology *t, struct topology_route *r)
     } else {
         /* Nothing waits there any more, however long its last request runs. */
         metrics_drop(METRIC_QUEUE_SIZE, &model);
+        metrics_drop(METRIC_FAIR_SIZE, (const struct slice[]){model, SLICE("_all")});
         metrics_drop(METRIC_SESSIONS_TRACKED, &model);
     }
     topology_unref(t, r);
@@ -972,6 +993,7 @@ void topology_init(struct topology *t, struct loop *l, struct curlev *c, struct 
     list_init(&t->alive);
     htab_init(&t->pods_by_name, 0);
     htab_init(&t->servers_by_name, 0);
+    htab_init(&t->names, 0);
     route_table_init(&t->table);
     loop_task_init(&t->reap, topology_on_reap);
 }
@@ -1019,6 +1041,7 @@ void topology_free(struct topology *t)
     mem_free(t->pods);
     htab_free(&t->pods_by_name);
     htab_free(&t->servers_by_name);
+    htab_free(&t->names);
 }
 
 bool topology_ready(const struct topology *t)

@@ -1,5 +1,6 @@
-/* admit: joins the ranks of boostq with the room of the pods. It owns the turns between models and the
- * gate-closed accounts; the order inside a queue is boostq's, the choice among pods pick's. */
+/* admit: joins the ranks of boostq with the room of the pods. It owns the turns between models, the choice
+ * between the queues of a name that is fair between its users, and the gate-closed accounts; the order inside
+ * a queue is boostq's, the choice among pods pick's. */
 #include "admit.h"
 #include "mem.h"
 #include "pick.h"
@@ -12,13 +13,27 @@ struct candidate {
     struct model_target *target;
 };
 
+/* Behind those of its name. */
+static size_t place_for(const struct admit *a, const struct model *m)
+{
+    for (size_t i = a->n_models; i > 0 && m->q.name->refs > 1; i--) {
+        if (a->models[i - 1]->q.name == m->q.name)
+            return i;
+    }
+    return a->n_models;
+}
+
 void admit_add_model(struct admit *a, struct model *m)
 {
+    const size_t at = place_for(a, m);
+
     if (a->n_models == a->cap_models) {
         a->cap_models = a->cap_models > 0 ? a->cap_models * 2 : 4;
         a->models = mem_array(a->models, a->cap_models, sizeof(*a->models));
     }
-    a->models[a->n_models++] = m;
+    for (size_t i = a->n_models++; i > at; i--)
+        a->models[i] = a->models[i - 1];
+    a->models[at] = m;
 }
 
 void admit_remove_model(struct admit *a, struct model *m)
@@ -171,18 +186,49 @@ static void prepare(struct admit *a, int64_t now_us)
     }
 }
 
+/* Of models[i] and, with user fairness, the others of its name, which follow. Returns how many these are. */
+static size_t find_best_of_name(const struct admit *a, size_t i, int64_t now_us, struct candidate *best)
+{
+    const struct fairq *fair = a->models[i]->q.fair;
+    struct candidate c;
+    size_t n = 0;
+
+    best->item = NULL;
+    do {
+        struct model *m = a->models[i + n];
+
+        m->could_go = find_candidate(a, m, now_us, &c);
+        if (m->could_go && (best->item == NULL || boostq_before(c.item, best->item)))
+            *best = c;
+        n++;
+    } while (fair != NULL && i + n < a->n_models && a->models[i + n]->q.fair == fair);
+    return n;
+}
+
 static bool find_best(const struct admit *a, int64_t now_us, struct candidate *best)
 {
     struct candidate c;
 
     best->item = NULL;
-    for (size_t i = 0; i < a->n_models; i++) {
-        if (!find_candidate(a, a->models[i], now_us, &c))
+    for (size_t i = 0; i < a->n_models;) {
+        i += find_best_of_name(a, i, now_us, &c);
+        if (c.item == NULL)
             continue;
         if (best->item == NULL || c.target->last_admitted < best->target->last_admitted)
             *best = c;
     }
     return best->item != NULL;
+}
+
+/* Who could have gone from other queues of the name. */
+static void count_passed(const struct admit *a, const struct candidate *best)
+{
+    for (size_t i = 0; i < a->n_models && best->model->q.fair != NULL && best->model->q.name->refs > 1; i++) {
+        struct model *m = a->models[i];
+
+        if (m != best->model && m->could_go && m->q.name == best->model->q.name)
+            boostq_passed(&m->q, best->item);
+    }
 }
 
 bool admit_next(struct admit *a, int64_t now_us, struct admission *out)
@@ -195,6 +241,7 @@ bool admit_next(struct admit *a, int64_t now_us, struct admission *out)
             account(a->models[i], closed_reason(a, a->models[i], now_us), now_us);
         return false;
     }
+    count_passed(a, &best);
     boostq_take(&best.model->q, best.item);
     give_slot(a, best.model, best.target);
     account(best.model, POD_ROOM, now_us);

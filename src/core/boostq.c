@@ -237,7 +237,7 @@ static void enter_fresh(struct boostq *q, struct boostq_item *item)
     if (item->group != NULL)
         list_push_back(&item->group->fresh, &item->in_session);
     if (q->fair != NULL)
-        fairq_enter(q->fair, &item->fair, item->arrival);
+        fairq_enter(&q->line, &item->fair, item->arrival);
 }
 
 static void leave_fresh(struct boostq *q, struct boostq_item *item)
@@ -247,7 +247,7 @@ static void leave_fresh(struct boostq *q, struct boostq_item *item)
     list_del(&item->in_lane);
     list_del(&item->in_session);
     if (q->fair != NULL)
-        fairq_leave(q->fair, &item->fair);
+        fairq_leave(&item->fair);
 }
 
 static void enter_boosted(struct boostq *q, struct boostq_item *item, int64_t now_us)
@@ -293,6 +293,12 @@ static void enter_forced(struct boostq *q, struct boostq_item *item)
     heap_push(&q->forced, &item->by_forced, item->arrival);
 }
 
+static void count(struct boostq *q, int more)
+{
+    q->n += (size_t)more;
+    q->name->n += (size_t)more;
+}
+
 static void leave(struct boostq *q, struct boostq_item *item, bool admitted)
 {
     assert(item->where != BOOSTQ_OUT);
@@ -306,7 +312,7 @@ static void leave(struct boostq *q, struct boostq_item *item, bool admitted)
     item->lane = NULL;
     list_del(&item->by_arrival);
     session_leave(q, item);
-    q->n--;
+    count(q, -1);
 }
 
 static void force(struct boostq *q, struct boostq_item *item)
@@ -321,9 +327,30 @@ static void force(struct boostq *q, struct boostq_item *item)
 
 /* ---- life ---- */
 
-void boostq_init(struct boostq *q, const struct boostq_rules *rules)
+static struct boostq_name *name_ref(struct boostq_name *name, const struct boostq_rules *rules)
 {
-    *q = (struct boostq){.rules = *rules, .wait_us = rules->sticky_wait_us};
+    if (name == NULL) {
+        name = mem_zalloc(sizeof(*name));
+        name->fair = rules->fair ? fairq_new(&rules->fairness) : NULL;
+    }
+    name->refs++;
+    return name;
+}
+
+static void name_unref(struct boostq_name *name)
+{
+    if (--name->refs > 0)
+        return;
+    if (name->fair != NULL)
+        fairq_free(name->fair);
+    mem_free(name);
+}
+
+void boostq_init(struct boostq *q, const struct boostq_rules *rules, struct boostq_name *name)
+{
+    *q = (struct boostq){.rules = *rules, .name = name_ref(name, rules), .wait_us = rules->sticky_wait_us};
+    q->fair = q->name->fair;
+    fairq_line_init(&q->line, q->fair);
     session_lru_init(&q->tracker, rules->max_sessions);
     lane_init(&q->shared, 0);
     list_init(&q->lanes);
@@ -331,14 +358,13 @@ void boostq_init(struct boostq *q, const struct boostq_rules *rules)
     list_init(&q->arrivals);
     htab_init(&q->sessions, 0);
     pool_init(&q->session_pool, sizeof(struct boostq_session));
-    q->fair = rules->fair ? fairq_new(&rules->fairness) : NULL;
 }
 
 void boostq_free(struct boostq *q)
 {
     assert(q->n == 0);
-    if (q->fair != NULL)
-        fairq_free(q->fair);
+    fairq_line_free(&q->line);
+    name_unref(q->name);
     session_lru_free(&q->tracker);
     heap_free(&q->shared.boosted);
     heap_free(&q->forced);
@@ -389,12 +415,12 @@ void boostq_push(struct boostq *q, struct boostq_item *item, int64_t now_us)
     assert(item->where == BOOSTQ_OUT);
     item_reset(item);
     item->arrived_us = now_us;
-    item->arrival = ++q->last_arrival;
+    item->arrival = ++q->name->last_arrival;
     item->boosted = item->forced = false;
     item->overtaken = 0;
     item->warm_pod_id = q->rules.pinned ? item->pinned_pod_id : 0;
     list_push_back(&q->arrivals, &item->by_arrival);
-    q->n++;
+    count(q, 1);
     q->stats.enqueued++;
     if (q->rules.boost && item->session.n > 0 && session_join(q, item) != NULL)
         enter_boosted(q, item, now_us);
@@ -414,7 +440,7 @@ void boostq_requeue(struct boostq *q, struct boostq_item *item)
 {
     assert(item->where == BOOSTQ_OUT);
     item_reset(item);
-    q->n++;
+    count(q, 1);
     q->stats.requeued++;
     if (q->rules.boost && item->session.n > 0)
         session_join(q, item);
@@ -558,6 +584,12 @@ static void count_passed(struct boostq *q, const struct boostq_item *item)
         q->shared_passed++;
 }
 
+void boostq_passed(struct boostq *q, const struct boostq_item *item)
+{
+    if (item->where != BOOSTQ_FORCED && overtakes_first(&q->fresh, item))
+        q->fresh_overtakes++;
+}
+
 /* Starts to load what the admission of the next one, as it seems now, touches of it: other work comes
  * between. */
 static void expect_next(const struct boostq *q, const struct boostq_lane *lane)
@@ -644,7 +676,8 @@ struct boostq_item *boostq_head_fresh(const struct boostq *q)
 
     if (link == NULL)
         return NULL;
-    return q->fair == NULL ? item_in_lane(link) : CONTAINER_OF(fairq_head(q->fair), struct boostq_item, fair);
+    return q->fair == NULL ? item_in_lane(link)
+                           : CONTAINER_OF(fairq_head(&q->line), struct boostq_item, fair);
 }
 
 bool boostq_before(const struct boostq_item *a, const struct boostq_item *b)
@@ -653,7 +686,7 @@ bool boostq_before(const struct boostq_item *a, const struct boostq_item *b)
         return a->where > b->where; /* the enum is in order of rank */
     if (a->where == BOOSTQ_BOOSTED && a->group != b->group)
         return a->group->completed > b->group->completed;
-    if (a->fair.owner != NULL)
+    if (a->fair.place != NULL)
         return fairq_before(&a->fair, &b->fair);
     return a->arrival < b->arrival;
 }

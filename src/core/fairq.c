@@ -1,6 +1,7 @@
 /* fairq: users, their windows and their ranks. The window is kept in buckets of a 60th of its length: one
  * list of all buckets in the order in which they end, so that what is over is found at its front, and sums in
- * whole numbers beside them, so that nothing drifts. Which request goes to which pod is not its business. */
+ * whole numbers beside them, so that nothing drifts. A user has one rank, and a place with it in each line
+ * where it waits. Which request goes to which pod is not its business. */
 #include "fairq.h"
 #include "mem.h"
 
@@ -25,10 +26,9 @@ struct fairq_bucket {
 
 struct fairq_user {
     struct htab_node by_id;
-    uint64_t check; /* the key's; by_id has its hash */
-    struct heap_node by_rank;
-    uint64_t rank;       /* its key, while it waits */
-    struct list items;   /* waiting, by arrival */
+    uint64_t check;      /* the key's; by_id has its hash */
+    uint64_t rank;       /* while it waits */
+    struct list places;  /* in the lines where it waits */
     struct list buckets; /* oldest first */
     struct list in_idle;
     struct fairq_sums window, running;
@@ -38,14 +38,17 @@ struct fairq_user {
     char name[];
 };
 
-static struct fairq_user *user_of_rank(const struct heap_node *node)
-{
-    return CONTAINER_OF(node, struct fairq_user, by_rank);
-}
+struct fairq_place {
+    struct fairq_user *user;
+    struct fairq_line *line;
+    struct heap_node by_rank; /* in line->users */
+    struct list items;        /* waiting here, by arrival; never empty */
+    struct list in_user;
+};
 
-static struct fairq_item *first_item(const struct fairq_user *u)
+static struct fairq_item *oldest(const struct fairq_place *p)
 {
-    return LIST_ITEM(u->items.next, struct fairq_item, in_user);
+    return LIST_ITEM(p->items.next, struct fairq_item, in_place);
 }
 
 /* ---- ranks ---- */
@@ -71,23 +74,29 @@ static uint64_t rank_key(const struct fairq *f, const struct fairq_user *u)
 
 static bool before_when_equal(const struct heap_node *a, const struct heap_node *b)
 {
-    const struct fairq_user *x = user_of_rank(a), *y = user_of_rank(b);
+    const struct fairq_place *x = CONTAINER_OF(a, struct fairq_place, by_rank),
+                             *y = CONTAINER_OF(b, struct fairq_place, by_rank);
 
-    if (x->anonymous != y->anonymous)
-        return y->anonymous;
-    return first_item(x)->arrival < first_item(y)->arrival;
+    if (x->user->anonymous != y->user->anonymous)
+        return y->user->anonymous;
+    return oldest(x)->arrival < oldest(y)->arrival;
 }
 
-/* Priority, or the oldest request, may have changed. */
+/* Its priority may have changed. */
 static void rerank(struct fairq *f, struct fairq_user *u)
 {
-    const uint64_t before = u->rank;
+    const uint64_t rank = u->n_waiting > 0 ? rank_key(f, u) : u->rank;
 
-    if (!heap_has(&u->by_rank))
+    if (rank == u->rank)
         return;
-    u->rank = rank_key(f, u);
-    heap_rekey(&f->waiting, &u->by_rank, u->rank);
-    f->rank_changes += u->rank != before;
+    u->rank = rank;
+    f->rank_changes++;
+    LIST_EACH(link, &u->places)
+    {
+        struct fairq_place *p = LIST_ITEM(link, struct fairq_place, in_user);
+
+        heap_rekey(&p->line->users, &p->by_rank, rank);
+    }
 }
 
 /* ---- users ---- */
@@ -108,7 +117,7 @@ static struct fairq_user *user_new(struct fairq *f, struct slice name)
     *u = (struct fairq_user){.name_n = (uint8_t)n, .anonymous = n == 0};
     if (n > 0)
         memcpy(u->name, name.p, n);
-    list_init(&u->items);
+    list_init(&u->places);
     list_init(&u->buckets);
     list_init(&u->in_idle);
     f->n_users++;
@@ -186,8 +195,8 @@ struct fairq *fairq_new(const struct fairq_rules *rules)
     struct fairq *f = mem_zalloc(sizeof(*f));
 
     f->rules = *rules;
-    f->waiting.before_when_equal = before_when_equal;
     htab_init(&f->users, 0);
+    pool_init(&f->places, sizeof(struct fairq_place));
     list_init(&f->idle);
     list_init(&f->buckets);
     return f;
@@ -198,82 +207,117 @@ void fairq_free(struct fairq *f)
     while (!list_empty(&f->idle))
         user_free(f, LIST_ITEM(f->idle.next, struct fairq_user, in_idle));
     assert(f->n_users == 0);
-    heap_free(&f->waiting);
+    pool_free(&f->places);
     htab_free(&f->users);
     mem_free(f);
 }
 
-/* Weights may have changed: all ranks are worked out anew. */
-void fairq_set_rules(struct fairq *f, const struct fairq_rules *rules)
+static void rerank_node(struct htab_node *node, void *f)
 {
-    const size_t n = f->waiting.n;
-    struct heap_node **nodes = mem_array(NULL, n + 1, sizeof(struct heap_node *));
-
-    f->rules = *rules;
-    for (size_t i = 0; i < n; i++) {
-        nodes[i] = heap_min(&f->waiting);
-        heap_remove(&f->waiting, nodes[i]);
-    }
-    for (size_t i = 0; i < n; i++) {
-        struct fairq_user *u = user_of_rank(nodes[i]);
-
-        u->rank = rank_key(f, u);
-        heap_push(&f->waiting, &u->by_rank, u->rank);
-    }
-    mem_free(nodes);
-    evict(f);
+    rerank(f, CONTAINER_OF(node, struct fairq_user, by_id));
 }
 
-void fairq_inherit(struct fairq *f, const struct fairq *ended)
+void fairq_set_rules(struct fairq *f, const struct fairq_rules *rules)
 {
-    f->evictions += ended->evictions;
-    f->rank_changes += ended->rank_changes;
+    f->rules = *rules;
+    if (f->anonymous != NULL)
+        rerank(f, f->anonymous);
+    htab_each(&f->users, rerank_node, f);
+    evict(f);
 }
 
 /* ---- waiting ---- */
 
-void fairq_enter(struct fairq *f, struct fairq_item *item, uint64_t arrival)
+void fairq_line_init(struct fairq_line *l, struct fairq *f)
 {
-    struct fairq_user *u = user_get(f, item->user);
+    *l = (struct fairq_line){.fair = f, .users = {.before_when_equal = before_when_equal}};
+}
+
+void fairq_line_free(struct fairq_line *l)
+{
+    assert(l->users.n == 0);
+    heap_free(&l->users);
+}
+
+/* As many as the name has targets at most. */
+static struct fairq_place *find_place(const struct fairq_line *l, const struct fairq_user *u)
+{
+    LIST_EACH(link, &u->places)
+    {
+        struct fairq_place *p = LIST_ITEM(link, struct fairq_place, in_user);
+
+        if (p->line == l)
+            return p;
+    }
+    return NULL;
+}
+
+static struct fairq_place *place_new(struct fairq_line *l, struct fairq_user *u)
+{
+    struct fairq_place *p = pool_get(&l->fair->places);
+
+    *p = (struct fairq_place){.user = u, .line = l};
+    list_init(&p->items);
+    list_init(&p->in_user);
+    list_push_back(&u->places, &p->in_user);
+    return p;
+}
+
+void fairq_enter(struct fairq_line *l, struct fairq_item *item, uint64_t arrival)
+{
+    struct fairq_user *u = user_get(l->fair, item->user);
+    struct fairq_place *p = find_place(l, u);
+    const bool is_first = p == NULL;
 
     list_del(&u->in_idle);
-    item->owner = u;
+    if (u->n_waiting++ == 0)
+        u->rank = rank_key(l->fair, u);
+    if (is_first)
+        p = place_new(l, u);
+    item->place = p;
     item->arrival = arrival;
-    list_init(&item->in_user);
-    list_push_back(&u->items, &item->in_user);
-    if (u->n_waiting++ == 0) {
-        u->rank = rank_key(f, u);
-        heap_push(&f->waiting, &u->by_rank, u->rank);
+    list_init(&item->in_place);
+    list_push_back(&p->items, &item->in_place);
+    if (is_first)
+        heap_push(&l->users, &p->by_rank, u->rank);
+    evict(l->fair);
+}
+
+void fairq_leave(struct fairq_item *item)
+{
+    struct fairq_place *p = item->place;
+    struct fairq_line *l = p->line;
+    struct fairq_user *u = p->user;
+
+    item->place = NULL;
+    list_del(&item->in_place);
+    u->n_waiting--;
+    if (list_empty(&p->items)) {
+        heap_remove(&l->users, &p->by_rank);
+        list_del(&p->in_user);
+        pool_put(&l->fair->places, p);
+    } else { /* another one is the oldest now, perhaps */
+        heap_rekey(&l->users, &p->by_rank, u->rank);
     }
-    evict(f);
+    user_settle(l->fair, u);
 }
 
-void fairq_leave(struct fairq *f, struct fairq_item *item)
+struct fairq_item *fairq_head(const struct fairq_line *l)
 {
-    struct fairq_user *u = item->owner;
+    const struct heap_node *first = heap_min(&l->users);
 
-    item->owner = NULL;
-    if (--u->n_waiting == 0)
-        heap_remove(&f->waiting, &u->by_rank);
-    list_del(&item->in_user);
-    rerank(f, u);
-    user_settle(f, u);
-}
-
-struct fairq_item *fairq_head(const struct fairq *f)
-{
-    struct heap_node *first = heap_min(&f->waiting);
-
-    return first == NULL ? NULL : first_item(user_of_rank(first));
+    return first == NULL ? NULL : oldest(CONTAINER_OF(first, struct fairq_place, by_rank));
 }
 
 bool fairq_before(const struct fairq_item *a, const struct fairq_item *b)
 {
-    const struct fairq_user *x = a->owner, *y = b->owner;
+    const struct fairq_place *x = a->place, *y = b->place;
 
     if (x == y)
         return a->arrival < b->arrival;
-    return x->rank != y->rank ? x->rank < y->rank : before_when_equal(&x->by_rank, &y->by_rank);
+    if (x->user->rank != y->user->rank)
+        return x->user->rank < y->user->rank;
+    return before_when_equal(&x->by_rank, &y->by_rank);
 }
 
 /* ---- running ---- */

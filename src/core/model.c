@@ -3,14 +3,14 @@
 #include "model.h"
 #include "mem.h"
 
-struct model *model_new(const char *name, const struct boostq_rules *rules)
+struct model *model_new(const char *name, const struct boostq_rules *rules, const struct model *sibling)
 {
     struct model *m = mem_zalloc(sizeof(*m));
 
     m->name = mem_strdup(name);
     m->dice = htab_hash((struct slice){(const char *)&m, sizeof(m)}) |
               1; /* another row for each model and process */
-    boostq_init(&m->q, rules);
+    boostq_init(&m->q, rules, sibling != NULL ? sibling->q.name : NULL);
     return m;
 }
 
@@ -206,8 +206,6 @@ void model_inherit(struct model *m, const struct model *ended)
 {
     boostq_stats_add(&m->q.stats, &ended->q.stats);
     m->q.tracker.evictions += ended->q.tracker.evictions;
-    if (m->q.fair != NULL && ended->q.fair != NULL)
-        fairq_inherit(m->q.fair, ended->q.fair);
     for (int reason = 0; reason < POD_ROOM_KINDS; reason++)
         m->closed_us[reason] += ended->closed_us[reason];
 }

@@ -90,7 +90,7 @@ static void bench_init(struct bench *b, enum load load, size_t depth)
     ids_init(&b->ids, load == PARALLEL ? depth / 16 + 1 : depth);
     rules.max_sessions = b->ids.n;
     b->items = mem_zalloc((depth + 1) * sizeof(*b->items));
-    b->model = model_new("bench", &rules);
+    b->model = model_new("bench", &rules, NULL);
     b->admit.rules = (struct pod_rules){.gated = true, .stale_us = 3 * US_PER_S};
     for (size_t i = 0; i < N_PODS; i++)
         b->pods[i] = pod_new(SLICE("127.0.0.1:8000"));

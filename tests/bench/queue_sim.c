@@ -559,7 +559,7 @@ static void set_up_pods(struct run *r)
 static void set_up(struct run *r)
 {
     r->admit.rules = r->o.pods;
-    r->model = model_new("m", &r->o.rules);
+    r->model = model_new("m", &r->o.rules, NULL);
     admit_add_model(&r->admit, r->model);
     set_up_pods(r);
     r->timer_us = NO_EVENT;

@@ -125,7 +125,7 @@ def test_user_of_the_body(start):
         st.clients[tag].answer()
         entry = st.router.access(st.clients[tag].id)
         assert entry.get("user") == {"u": "body-\u00e4", "v": "head", "w": None}[tag]
-    users = {u["user"]: u for u in st.router.dump("queues")["queues"][0]["users"]}
+    users = {u["user"]: u for u in st.router.dump("users")["users"][0]["users"]}
     assert set(users) == {"body-\u00e4", "head", ""}
     assert users["head"]["inputTokens"] == users["head"]["outputTokens"] == users["head"]["requests"] == 1
     assert users["head"]["priority"] == 3
@@ -143,7 +143,7 @@ def test_any_text_is_a_user_in_header_and_body(start):
         assert q.json().get("user") == body.get("user")
         q.reply(body=usage(1, 0))
         assert st.clients[tag].answer().status == 200
-    users = st.router.dump("queues")["queues"][0]["users"]
+    users = st.router.dump("users")["users"][0]["users"]
     assert len(users) == 4 and "" not in {u["user"] for u in users}
     assert [u["inputTokens"] for u in users if u["user"] == long[:64]] == [2]
     assert st.router.access(st.clients["nul"].id)["user"] == "a\0b"
@@ -155,7 +155,7 @@ def test_what_of_a_users_id_is_longer_than_a_header_may_be_does_not_count(start)
         st.chat(more, None, user="u" * 4096 + more)
         st.pod.next().reply(body=usage(1, 0))
         assert st.clients[more].answer().status == 200
-    assert [u["inputTokens"] for u in st.router.dump("queues")["queues"][0]["users"]] == [2]
+    assert [u["inputTokens"] for u in st.router.dump("users")["users"][0]["users"]] == [2]
 
 
 def test_user_header_can_be_named(start):
@@ -174,7 +174,7 @@ def test_stream_without_usage_costs_its_events(start):
         q.event('{"choices":[{"delta":{"content":"x"}}]}')
     q.end()
     c.answer()
-    [user] = st.router.dump("queues")["queues"][0]["users"]
+    [user] = st.router.dump("users")["users"][0]["users"]
     assert (user["inputTokens"], user["outputTokens"]) == (10, 7)
     assert st.router.access(c.id).get("output_tokens") is None
 
@@ -184,7 +184,7 @@ def test_failed_requests_cost_nothing(start):
     c = st.chat("e", "unlucky")
     st.pod.next().reply(500, usage(50, 50))
     c.answer()
-    assert st.router.dump("queues")["queues"][0]["users"] == []
+    assert st.router.dump("users")["users"][0]["users"] == []
 
 
 def test_greedy_user_does_not_starve_others(start):
@@ -254,7 +254,7 @@ def test_client_that_leaves_before_the_answer_pays_for_the_input(start):
     c = st.chat("r", "refused")
     st.pod.next().reply(status=400, body={"error": {}})
     assert c.answer().status == 400
-    users = {u["user"]: u for u in st.router.dump("queues")["queues"][0]["users"]}
+    users = {u["user"]: u for u in st.router.dump("users")["users"][0]["users"]}
     assert list(users) == ["a"]
     assert 100 <= users["a"]["inputTokens"] < 130 and users["a"]["outputTokens"] == 0
 

@@ -257,7 +257,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     m = (struct machine){.code = data, .left = size < MAX_BYTES ? size : MAX_BYTES, .now_us = 1};
     rules = rules_of(next_byte(&m), 1 + next_byte(&m) % 8);
-    boostq_init(&m.q, &rules);
+    boostq_init(&m.q, &rules, NULL);
     while (m.left > 0) {
         step(&m);
         check(&m);

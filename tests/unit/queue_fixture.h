@@ -38,7 +38,7 @@ static inline void fx_start(struct fixture *f, struct boostq_rules rules, size_t
 {
     *f = (struct fixture){.n_pods = n_pods, .now_us = US_PER_S};
     f->admit.rules = (struct pod_rules){.gated = true, .inflight_limit = limit, .stale_us = 3 * US_PER_S};
-    f->m = model_new("m", &rules);
+    f->m = model_new("m", &rules, NULL);
     for (size_t i = 0; i < n_pods; i++)
         f->pods[i] = pod_new(SLICE("127.0.0.1:8000"));
     model_set_pods(f->m, f->pods, n_pods, f->now_us);

@@ -112,7 +112,7 @@ static void test_nothing_waits_nothing_is_due(void **state)
 static void test_models_take_turns(void **state)
 {
     struct boostq_rules rules = fx_rules();
-    struct model *other = model_new("other", &rules);
+    struct model *other = model_new("other", &rules, NULL);
     struct admit_item items[4];
     struct admission got;
 
@@ -140,7 +140,7 @@ static void test_models_take_turns(void **state)
 static void test_a_model_without_candidates_holds_nobody_up(void **state)
 {
     struct boostq_rules rules = fx_rules();
-    struct model *other = model_new("other", &rules);
+    struct model *other = model_new("other", &rules, NULL);
 
     (void)state;
     admit_add_model(&f.admit, other);
@@ -150,6 +150,144 @@ static void test_a_model_without_candidates_holds_nobody_up(void **state)
     }
     admit_remove_model(&f.admit, other);
     model_free(other);
+}
+
+/* ---- two queues of one name, fair between its users ---- */
+
+static struct model *second;
+static struct fairq_run runs[FX_ITEMS];
+
+static void start_fair(unsigned max_overtakes)
+{
+    struct boostq_rules rules = fx_rules();
+
+    rules.boost = false;
+    rules.fair = true;
+    rules.max_overtakes = max_overtakes;
+    rules.fairness = (struct fairq_rules){.window_us = 60 * US_PER_S,
+                                          .input_weight = 1,
+                                          .token_weight = 1,
+                                          .max_users = 9,
+                                          .max_concurrent = 1,
+                                          .max_qps = 1};
+    fx_end(&f);
+    fx_start(&f, rules, 2, 9);
+    second = model_new("m", &rules, f.m);
+    model_set_pods(f.m, f.pods, 1, f.now_us);
+    model_set_pods(second, f.pods + 1, 1, f.now_us);
+    admit_add_model(&f.admit, second);
+    memset(runs, 0, sizeof(runs));
+}
+
+static void end_fair(void)
+{
+    struct boostq_item *item;
+
+    while ((item = boostq_oldest(&second->q)) != NULL)
+        boostq_remove(&second->q, item);
+    admit_remove_model(&f.admit, second);
+    model_free(second);
+}
+
+static void push_of(struct model *m, int i, const char *user)
+{
+    f.items[i] = (struct admit_item){.queue = {.fair = {.user = slice_of(user)}}};
+    boostq_push(&m->q, &f.items[i].queue, f.now_us);
+}
+
+/* Who goes; it ends at once and has cost so many tokens. */
+static int go(int64_t tokens)
+{
+    const int i = fx_admit(&f);
+
+    if (i == FX_NONE)
+        return i;
+    fairq_start(f.m->q.fair, &runs[i], &f.items[i].queue.fair, f.now_us);
+    assert_int_equal(fx_admit(&f), FX_NONE); /* one at one time, in both queues */
+    fairq_end(f.m->q.fair, &runs[i], tokens, 0, f.now_us);
+    fx_release(&f, i);
+    return i;
+}
+
+static void test_the_queues_of_a_name_are_as_one(void **state)
+{
+    (void)state;
+    start_fair(9);
+    push_of(f.m, 0, "heavy");
+    assert_int_equal(go(50), 0);
+    push_of(f.m, 1, "heavy");
+    push_of(second, 2, "heavy");
+    push_of(second, 3, "light");
+    push_of(f.m, 4, "light");
+    push_of(second, 5, NULL);
+    assert_int_equal(second->q.name->n, 5);
+    assert_int_equal(go(20), 3);
+    assert_int_equal(go(20), 5); /* nobody has had less; last among equals only */
+    assert_int_equal(go(20), 4);
+    assert_int_equal(go(20), 1); /* of one user the one that came first */
+    assert_int_equal(f.m->q.name->n, 1);
+    assert_int_equal(go(20), 2);
+    assert_int_equal(go(20), FX_NONE);
+    end_fair();
+}
+
+static void test_a_queue_without_room_holds_the_name_up_not(void **state)
+{
+    (void)state;
+    start_fair(9);
+    f.pods[0]->leaving = true;
+    push_of(f.m, 0, "a");
+    push_of(second, 1, "b");
+    assert_int_equal(go(1), 1);
+    f.pods[0]->leaving = false;
+    assert_int_equal(go(1), 0);
+    end_fair();
+}
+
+/* Those of another queue count when both could have gone, and only then. */
+static void test_the_overtake_bound_holds_over_the_queues_of_a_name(void **state)
+{
+    (void)state;
+    start_fair(2);
+    push_of(f.m, 0, "heavy");
+    assert_int_equal(go(500), 0);
+    push_of(f.m, 1, "heavy");
+    f.pods[0]->leaving = true;
+    push_of(second, 2, "a");
+    assert_int_equal(go(1), 2);
+    f.pods[0]->leaving = false;
+    assert_int_equal(boostq_overtaken(&f.m->q, &f.items[1].queue), 0);
+    for (int i = 3; i < 6; i++)
+        push_of(second, i, "b");
+    assert_int_equal(go(1), 3);
+    assert_int_equal(boostq_overtaken(&f.m->q, &f.items[1].queue), 1);
+    assert_int_equal(go(1), 4);
+    assert_int_equal(go(1), 1);
+    assert_true(f.items[1].queue.forced && f.items[1].queue.overtaken == 2);
+    assert_int_equal(go(1), 5);
+    end_fair();
+}
+
+static void test_models_of_a_name_stand_beside_each_other(void **state)
+{
+    struct boostq_rules rules = fx_rules();
+    struct model *other, *third;
+
+    (void)state;
+    start_fair(9);
+    other = model_new("other", &rules, NULL);
+    admit_add_model(&f.admit, other);
+    third = model_new("m", &rules, second);
+    admit_add_model(&f.admit, third);
+    assert_ptr_equal(f.admit.models[0], f.m);
+    assert_ptr_equal(f.admit.models[1], second);
+    assert_ptr_equal(f.admit.models[2], third);
+    assert_ptr_equal(f.admit.models[3], other);
+    admit_remove_model(&f.admit, third);
+    admit_remove_model(&f.admit, other);
+    model_free(third);
+    model_free(other);
+    end_fair();
 }
 
 /* ---- retries ---- */
@@ -383,6 +521,10 @@ int main(void)
         TEST(test_nothing_waits_nothing_is_due),
         TEST(test_models_take_turns),
         TEST(test_a_model_without_candidates_holds_nobody_up),
+        TEST(test_the_queues_of_a_name_are_as_one),
+        TEST(test_a_queue_without_room_holds_the_name_up_not),
+        TEST(test_the_overtake_bound_holds_over_the_queues_of_a_name),
+        TEST(test_models_of_a_name_stand_beside_each_other),
         TEST(test_retry_takes_the_next_pod),
         TEST(test_at_most_three_pods),
         TEST(test_retry_waits_when_every_other_pod_is_full),

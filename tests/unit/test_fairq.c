@@ -18,6 +18,7 @@
 
 struct fixture {
     struct fairq *f;
+    struct fairq_line line, other;
     struct fairq_item items[16];
     struct fairq_run runs[16];
     uint64_t arrivals;
@@ -34,35 +35,49 @@ static const struct fairq_rules usual = {.window_us = WINDOW_US,
 static void start(struct fixture *t, const struct fairq_rules *rules)
 {
     *t = (struct fixture){.f = fairq_new(rules), .now_us = 1000 * US_PER_S};
+    fairq_line_init(&t->line, t->f);
+    fairq_line_init(&t->other, t->f);
 }
 
 static void end(struct fixture *t)
 {
     for (size_t i = 0; i < ARRAY_LEN(t->items); i++) {
-        if (t->items[i].owner != NULL)
-            fairq_leave(t->f, &t->items[i]);
+        if (t->items[i].place != NULL)
+            fairq_leave(&t->items[i]);
         fairq_end(t->f, &t->runs[i], 0, 0, t->now_us);
     }
+    fairq_line_free(&t->line);
+    fairq_line_free(&t->other);
     fairq_free(t->f);
+}
+
+static void push_into(struct fixture *t, struct fairq_line *line, size_t i, const char *user)
+{
+    t->items[i].user = slice_of(user);
+    fairq_enter(line, &t->items[i], ++t->arrivals);
 }
 
 static void push(struct fixture *t, size_t i, const char *user)
 {
-    t->items[i].user = slice_of(user);
-    fairq_enter(t->f, &t->items[i], ++t->arrivals);
+    push_into(t, &t->line, i, user);
 }
 
 /* Takes out who goes first; 99: nobody. */
-static size_t pop(struct fixture *t)
+static size_t pop_from(struct fixture *t, struct fairq_line *line)
 {
     struct fairq_item *item;
 
     fairq_advance(t->f, t->now_us);
-    item = fairq_head(t->f);
+    item = fairq_head(line);
     if (item == NULL)
         return 99;
-    fairq_leave(t->f, item);
+    fairq_leave(item);
     return (size_t)(item - t->items);
+}
+
+static size_t pop(struct fixture *t)
+{
+    return pop_from(t, &t->line);
 }
 
 static size_t pop_and_start(struct fixture *t)
@@ -124,7 +139,7 @@ static void test_empty(void **state)
 
     (void)state;
     start(&t, &usual);
-    assert_null(fairq_head(t.f));
+    assert_null(fairq_head(&t.line));
     assert_int_equal(t.f->n_users, 0);
     push(&t, 3, "a");
     assert_int_equal(pop(&t), 3);
@@ -230,7 +245,7 @@ static void test_rank_follows_usage(void **state)
     use(&t, "high", 100, 0);
     push(&t, 0, "low");
     push(&t, 1, "high");
-    assert_ptr_equal(fairq_head(t.f), &t.items[0]);
+    assert_ptr_equal(fairq_head(&t.line), &t.items[0]);
     use(&t, "low", 1000, 0);
     assert_int_equal(pop(&t), 1);
     assert_int_equal(pop(&t), 0);
@@ -315,10 +330,10 @@ static void test_changed_weights(void **state)
     use(&t, "out", 0, 60);
     push(&t, 0, "in");
     push(&t, 1, "out");
-    assert_ptr_equal(fairq_head(t.f), &t.items[0]);
+    assert_ptr_equal(fairq_head(&t.line), &t.items[0]);
     rules.output_weight = 1;
     fairq_set_rules(t.f, &rules);
-    assert_ptr_equal(fairq_head(t.f), &t.items[1]);
+    assert_ptr_equal(fairq_head(&t.line), &t.items[1]);
     rules.token_weight = 0;
     fairq_set_rules(t.f, &rules);
     assert_int_equal(pop(&t), 0);
@@ -334,8 +349,8 @@ static void test_who_leaves_is_skipped(void **state)
     use(&t, "b", 10, 0);
     push(&t, 0, "a");
     push(&t, 1, "b");
-    assert_ptr_equal(fairq_head(t.f), &t.items[0]);
-    fairq_leave(t.f, &t.items[0]);
+    assert_ptr_equal(fairq_head(&t.line), &t.items[0]);
+    fairq_leave(&t.items[0]);
     assert_int_equal(pop(&t), 1);
     assert_int_equal(pop(&t), 99);
     end(&t);
@@ -450,10 +465,10 @@ static void test_window_slides(void **state)
     use(&t, "b", 50, 0);
     t.now_us += WINDOW_US - MINUTE_US - 1;
     expect_priority(&t, "a", 110);
-    assert_ptr_equal(fairq_head(t.f), &t.items[1]);
+    assert_ptr_equal(fairq_head(&t.line), &t.items[1]);
     t.now_us += 5 * US_PER_S + 1; /* a bucket is a 60th of the window */
     expect_priority(&t, "a", 10);
-    assert_ptr_equal(fairq_head(t.f), &t.items[0]);
+    assert_ptr_equal(fairq_head(&t.line), &t.items[0]);
     t.now_us += 2 * WINDOW_US;
     expect_priority(&t, "a", 0);
     assert_int_equal(pop(&t), 0);
@@ -501,7 +516,7 @@ static void test_bounded(void **state)
     start(&t, &rules);
     push(&t, 0, "waits");
     push(&t, 1, "runs");
-    fairq_leave(t.f, &t.items[1]);
+    fairq_leave(&t.items[1]);
     fairq_start(t.f, &t.runs[1], &t.items[1], t.now_us);
     use(&t, "waits", 7, 0);
     for (int i = 0; i < 100; i++) {
@@ -655,6 +670,125 @@ static void test_qps_is_even(void **state)
     end(&t);
 }
 
+/* ---- several lines ---- */
+
+static void test_one_window_for_all_lines(void **state)
+{
+    struct fixture t;
+
+    (void)state;
+    start(&t, &usual);
+    push(&t, 0, "heavy");
+    assert_int_equal(pop_and_start(&t), 0);
+    fairq_end(t.f, &t.runs[0], 100, 0, t.now_us);
+    push_into(&t, &t.other, 1, "heavy");
+    push_into(&t, &t.other, 2, "light");
+    push(&t, 3, "heavy");
+    push(&t, 4, "light");
+    assert_int_equal(t.f->n_users, 2);
+    assert_int_equal(view(&t, "heavy").waiting, 2);
+    expect_priority(&t, "heavy", 100);
+    assert_int_equal(pop_from(&t, &t.other), 2);
+    assert_int_equal(pop_from(&t, &t.other), 1);
+    assert_int_equal(pop(&t), 4);
+    assert_int_equal(pop(&t), 3);
+    end(&t);
+}
+
+/* Both wait in both lines while the order between them changes. */
+static void test_rank_changes_in_every_line(void **state)
+{
+    struct fairq_rules rules = usual;
+    struct fixture t;
+
+    (void)state;
+    start(&t, &usual);
+    push(&t, 0, "a");
+    push(&t, 1, "b");
+    push_into(&t, &t.other, 2, "a");
+    push_into(&t, &t.other, 3, "b");
+    use(&t, "b", 0, 4);
+    use(&t, "a", 5, 0);
+    assert_int_equal(t.f->rank_changes, 2); /* not once in each line */
+    assert_ptr_equal(fairq_head(&t.line), &t.items[0]);
+    assert_ptr_equal(fairq_head(&t.other), &t.items[2]);
+    rules.output_weight = 1;
+    fairq_set_rules(t.f, &rules);
+    assert_ptr_equal(fairq_head(&t.line), &t.items[1]);
+    assert_ptr_equal(fairq_head(&t.other), &t.items[3]);
+    end(&t);
+}
+
+static void expect_before(const struct fixture *t, size_t a, size_t b)
+{
+    assert_true(fairq_before(&t->items[a], &t->items[b]));
+    assert_false(fairq_before(&t->items[b], &t->items[a]));
+}
+
+/* Of equals the oldest request of the user in its line counts: no three are each before the next one. */
+static void test_order_between_lines(void **state)
+{
+    struct fixture t;
+
+    (void)state;
+    start(&t, &usual);
+    push(&t, 0, "a");
+    push(&t, 1, "b");
+    push_into(&t, &t.other, 2, "a");
+    push(&t, 3, "a");
+    push_into(&t, &t.other, 4, "c");
+    push(&t, 5, "");
+    for (size_t i = 0; i < 5; i++)
+        expect_before(&t, i, 5);
+    expect_before(&t, 0, 3);
+    expect_before(&t, 3, 1);
+    expect_before(&t, 1, 2);
+    expect_before(&t, 3, 2);
+    expect_before(&t, 2, 4);
+    use(&t, "a", 1, 0);
+    expect_before(&t, 4, 0);
+    expect_before(&t, 1, 2);
+    expect_before(&t, 5, 0);
+    end(&t);
+}
+
+static void test_who_waits_elsewhere_is_remembered(void **state)
+{
+    struct fairq_rules rules = usual;
+    struct fixture t;
+
+    (void)state;
+    rules.max_users = 1;
+    start(&t, &rules);
+    push(&t, 0, "a");
+    push_into(&t, &t.other, 1, "a");
+    use(&t, "a", 9, 0);
+    assert_int_equal(pop(&t), 0);
+    use(&t, "b", 1, 0);
+    assert_int_equal(t.f->evictions, 1);
+    expect_priority(&t, "a", 9);
+    expect_priority(&t, "b", 0);
+    end(&t);
+}
+
+static void test_limits_are_of_all_lines(void **state)
+{
+    struct fairq_rules rules = usual;
+    struct fixture t;
+
+    (void)state;
+    rules.max_concurrent = 2;
+    start(&t, &rules);
+    push(&t, 0, "a");
+    push_into(&t, &t.other, 1, "b");
+    assert_int_equal(pop_and_start(&t), 0);
+    assert_int_equal(fairq_gate(t.f, t.now_us), FAIRQ_OPEN);
+    assert_int_equal(pop_from(&t, &t.other), 1);
+    fairq_start(t.f, &t.runs[1], &t.items[1], t.now_us);
+    assert_int_equal(fairq_gate(t.f, t.now_us), FAIRQ_MAX_CONCURRENT);
+    end(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -684,6 +818,11 @@ int main(void)
         cmocka_unit_test(test_later_push_is_admitted),
         cmocka_unit_test(test_qps),
         cmocka_unit_test(test_qps_is_even),
+        cmocka_unit_test(test_one_window_for_all_lines),
+        cmocka_unit_test(test_rank_changes_in_every_line),
+        cmocka_unit_test(test_order_between_lines),
+        cmocka_unit_test(test_who_waits_elsewhere_is_remembered),
+        cmocka_unit_test(test_limits_are_of_all_lines),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #define N_PODS        4
-#define N_MODELS      2
+#define N_MODELS      3
 #define N_SESSIONS    8
 #define N_ITEMS       64
 #define PROGRAM_STEPS 400
@@ -34,7 +34,7 @@ struct ref_item {
     bool runs;        /* and counts against its user */
 };
 
-/* Tokens that a user of a model has had; all that fall into one bucket have its start. */
+/* Tokens that a user of a name has had; all that fall into one bucket have its start. */
 struct ref_charge {
     int user;
     int64_t start_us, input, output;
@@ -59,8 +59,19 @@ struct ref_pod {
     int64_t aside_until_us, pause_us;
 };
 
+/* A public name: what its models have in common. */
+struct ref_name {
+    bool fair;
+    struct fairq_rules fairness;
+    struct ref_charge charges[PROGRAM_STEPS]; /* in the window, as they came */
+    size_t n_charges;
+    uint64_t idle_since[N_SESSIONS + 1]; /* order in which users ran out of requests */
+    int64_t next_turn_us;
+};
+
 struct ref_model {
     struct boostq_rules rules;
+    int name;
     struct ref_session sessions[N_SESSIONS];
     int targets[N_PODS];
     size_t n_targets, next_tie;
@@ -68,10 +79,6 @@ struct ref_model {
     uint64_t last_admitted[N_PODS];
     uint64_t last_completed;
     uint64_t n_promoted;
-    struct ref_charge charges[PROGRAM_STEPS]; /* in the window, as they came */
-    size_t n_charges;
-    uint64_t idle_since[N_SESSIONS + 1]; /* order in which users ran out of requests */
-    int64_t next_turn_us;
 };
 
 struct world {
@@ -81,11 +88,12 @@ struct world {
     struct pod *pods[N_PODS];
     struct admit_item items[N_ITEMS];
     struct fairq_run runs[N_ITEMS];
-    size_t n_models;
+    size_t n_models, n_names;
     uint64_t last_number; /* arrivals, entries and turns of the naive model */
     struct pod_rules pod_rules;
     struct ref_item ref_items[N_ITEMS];
     struct ref_model ref_models[N_MODELS];
+    struct ref_name ref_names[N_MODELS];
     struct ref_pod ref_pods[N_PODS];
     bool settled;        /* the pump ran and nothing happened since */
     int finish_per_cent; /* of the steps: low = long queues */
@@ -96,7 +104,7 @@ struct totals {
     uint64_t admissions, at_the_bound, longest;
     uint64_t closed[POD_ROOM_KINDS];
     struct boostq_stats stats;
-    uint64_t retried, evictions, passed_by_lanes, users_evicted, ranks_changed, by_user;
+    uint64_t retried, evictions, passed_by_lanes, passed_by_queues, users_evicted, ranks_changed, by_user;
 };
 
 static struct totals totals;
@@ -138,93 +146,98 @@ static uint64_t pod_id(const struct world *w, int pod)
 
 /* ---- the naive model: users ---- */
 
-static bool is_of_user(const struct ref_item *it, int model, int session)
+static struct ref_name *name_of(struct world *w, const struct ref_item *it)
 {
-    return it->model == model && it->session == session;
+    return &w->ref_names[w->ref_models[it->model].name];
 }
 
-static bool user_is_active(const struct world *w, int model, int user)
+static bool is_of_user(const struct world *w, const struct ref_item *it, int name, int user)
+{
+    return w->ref_models[it->model].name == name && it->session == user;
+}
+
+static bool user_is_active(const struct world *w, int name, int user)
 {
     for (int i = 0; i < N_ITEMS; i++) {
         const struct ref_item *it = &w->ref_items[i];
 
-        if (is_of_user(it, model, user) && (it->where == REF_FRESH || it->runs))
+        if (is_of_user(w, it, name, user) && (it->where == REF_FRESH || it->runs))
             return true;
     }
     return false;
 }
 
-static bool user_is_charged(const struct ref_model *m, int user)
+static bool user_is_charged(const struct ref_name *n, int user)
 {
-    for (size_t i = 0; i < m->n_charges; i++) {
-        if (m->charges[i].user == user)
+    for (size_t i = 0; i < n->n_charges; i++) {
+        if (n->charges[i].user == user)
             return true;
     }
     return false;
 }
 
-static void forget_charges(struct ref_model *m, int user, int64_t until_us)
+static void forget_charges(struct ref_name *n, int user, int64_t until_us)
 {
-    size_t n = 0;
+    size_t kept = 0;
 
-    for (size_t i = 0; i < m->n_charges; i++) {
-        if (m->charges[i].user != user && m->charges[i].start_us > until_us)
-            m->charges[n++] = m->charges[i];
+    for (size_t i = 0; i < n->n_charges; i++) {
+        if (n->charges[i].user != user && n->charges[i].start_us > until_us)
+            n->charges[kept++] = n->charges[i];
     }
-    m->n_charges = n;
+    n->n_charges = kept;
 }
 
-static void ref_evict_users(struct world *w, int model)
+static void ref_evict_users(struct world *w, int name)
 {
-    struct ref_model *m = &w->ref_models[model];
+    struct ref_name *r = &w->ref_names[name];
 
     for (;;) {
         size_t n = 0;
         int victim = NO_USER;
 
         for (int u = -1; u < N_SESSIONS; u++) {
-            const bool active = user_is_active(w, model, u), charged = user_is_charged(m, u);
+            const bool active = user_is_active(w, name, u), charged = user_is_charged(r, u);
 
             n += active || charged;
-            if (!active && charged && (victim == NO_USER || m->idle_since[u + 1] < m->idle_since[victim + 1]))
+            if (!active && charged && (victim == NO_USER || r->idle_since[u + 1] < r->idle_since[victim + 1]))
                 victim = u;
         }
-        if (n <= m->rules.fairness.max_users || victim == NO_USER)
+        if (!r->fair || n <= r->fairness.max_users || victim == NO_USER)
             return;
-        forget_charges(m, victim, 0);
+        forget_charges(r, victim, 0);
         totals.users_evicted++;
     }
 }
 
-static void ref_settle_user(struct world *w, int model, int user)
+static void ref_settle_user(struct world *w, const struct ref_item *it)
 {
-    if (w->ref_models[model].rules.fair && !user_is_active(w, model, user))
-        w->ref_models[model].idle_since[user + 1] = ++w->last_number;
+    if (!user_is_active(w, w->ref_models[it->model].name, it->session))
+        name_of(w, it)->idle_since[it->session + 1] = ++w->last_number;
 }
 
-static void ref_advance(struct world *w, int model)
+static void ref_advance(struct world *w, int name)
 {
-    const struct fairq_rules *r = &w->ref_models[model].rules.fairness;
+    const struct fairq_rules *r = &w->ref_names[name].fairness;
 
-    if (w->ref_models[model].rules.fair)
-        forget_charges(&w->ref_models[model], NO_USER, w->now_us - r->window_us - r->window_us / 60);
+    if (w->ref_names[name].fair)
+        forget_charges(&w->ref_names[name], NO_USER, w->now_us - r->window_us - r->window_us / 60);
 }
 
-static double ref_priority(const struct world *w, int model, int user)
+static double ref_priority(const struct world *w, int name, int user)
 {
-    const struct ref_model *m = &w->ref_models[model];
-    const struct fairq_rules *r = &m->rules.fairness;
+    const struct ref_name *n = &w->ref_names[name];
+    const struct fairq_rules *r = &n->fairness;
     double input = 0, output = 0, requests = 0;
 
-    for (size_t i = 0; i < m->n_charges; i++) {
-        if (m->charges[i].user != user)
+    for (size_t i = 0; i < n->n_charges; i++) {
+        if (n->charges[i].user != user)
             continue;
-        input += (double)m->charges[i].input;
-        output += (double)m->charges[i].output;
+        input += (double)n->charges[i].input;
+        output += (double)n->charges[i].output;
         requests++;
     }
     for (int i = 0; i < N_ITEMS; i++) {
-        if (is_of_user(&w->ref_items[i], model, user) && w->ref_items[i].runs) {
+        if (is_of_user(w, &w->ref_items[i], name, user) && w->ref_items[i].runs) {
             input += w->ref_items[i].input_tokens;
             requests++;
         }
@@ -233,52 +246,55 @@ static double ref_priority(const struct world *w, int model, int user)
            r->request_weight * requests;
 }
 
-static uint64_t ref_oldest_of_user(const struct world *w, int model, int user)
+/* In the item's queue. */
+static uint64_t ref_oldest_of_user(const struct world *w, const struct ref_item *of)
 {
     uint64_t oldest = UINT64_MAX;
 
     for (int i = 0; i < N_ITEMS; i++) {
         const struct ref_item *it = &w->ref_items[i];
 
-        if (is_of_user(it, model, user) && it->where == REF_FRESH && it->arrival < oldest)
+        if (it->model == of->model && it->session == of->session && it->where == REF_FRESH &&
+            it->arrival < oldest)
             oldest = it->arrival;
     }
     return oldest;
 }
 
-/* Between requests of two users. */
+/* Between requests of two users or of two queues. */
 static bool ref_user_before(const struct world *w, const struct ref_item *a, const struct ref_item *b)
 {
-    const double pa = ref_priority(w, a->model, a->session), pb = ref_priority(w, b->model, b->session);
+    const int name = w->ref_models[a->model].name;
+    const double pa = ref_priority(w, name, a->session), pb = ref_priority(w, name, b->session);
 
     if (pa < pb || pb < pa)
         return pa < pb;
     if ((a->session < 0) != (b->session < 0))
         return b->session < 0;
-    return ref_oldest_of_user(w, a->model, a->session) < ref_oldest_of_user(w, b->model, b->session);
+    return ref_oldest_of_user(w, a) < ref_oldest_of_user(w, b);
 }
 
 static void ref_start(struct world *w, struct ref_item *it)
 {
-    struct ref_model *m = &w->ref_models[it->model];
+    struct ref_name *n = name_of(w, it);
 
-    it->runs = m->rules.fair;
-    if (w->now_us - m->next_turn_us > 5000)
-        m->next_turn_us = w->now_us;
-    m->next_turn_us += m->rules.fair ? 1000000 / m->rules.fairness.max_qps : 0;
+    it->runs = n->fair;
+    if (w->now_us - n->next_turn_us > 5000)
+        n->next_turn_us = w->now_us;
+    n->next_turn_us += n->fair ? 1000000 / n->fairness.max_qps : 0;
 }
 
-static void ref_charge(struct ref_model *m, int user, int64_t now_us, int input, int output)
+static void ref_charge(struct ref_name *n, int user, int64_t now_us, int input, int output)
 {
     struct ref_charge c = {user, now_us, input, output};
 
-    for (size_t i = 0; i < m->n_charges; i++) {
-        const int64_t start_us = m->charges[i].start_us;
+    for (size_t i = 0; i < n->n_charges; i++) {
+        const int64_t start_us = n->charges[i].start_us;
 
-        if (m->charges[i].user == user && now_us - start_us < m->rules.fairness.window_us / 60)
+        if (n->charges[i].user == user && now_us - start_us < n->fairness.window_us / 60)
             c.start_us = start_us;
     }
-    m->charges[m->n_charges++] = c;
+    n->charges[n->n_charges++] = c;
 }
 
 static void ref_end(struct world *w, struct ref_item *it, int input, int output)
@@ -287,23 +303,24 @@ static void ref_end(struct world *w, struct ref_item *it, int input, int output)
         return;
     it->runs = false;
     if (input + output > 0)
-        ref_charge(&w->ref_models[it->model], it->session, w->now_us, input, output);
-    ref_settle_user(w, it->model, it->session);
-    ref_evict_users(w, it->model);
+        ref_charge(name_of(w, it), it->session, w->now_us, input, output);
+    ref_settle_user(w, it);
+    ref_evict_users(w, w->ref_models[it->model].name);
 }
 
 static enum pod_room ref_gate(const struct world *w, int model)
 {
-    const struct ref_model *m = &w->ref_models[model];
+    const int name = w->ref_models[model].name;
+    const struct ref_name *r = &w->ref_names[name];
     unsigned n = 0;
 
-    if (!m->rules.fair)
+    if (!r->fair)
         return POD_ROOM;
     for (int i = 0; i < N_ITEMS; i++)
-        n += w->ref_items[i].model == model && w->ref_items[i].runs;
-    if (m->rules.fairness.max_concurrent > 0)
-        return n < m->rules.fairness.max_concurrent ? POD_ROOM : POD_MAX_CONCURRENT;
-    return w->now_us < m->next_turn_us ? POD_MAX_QPS : POD_ROOM;
+        n += w->ref_models[w->ref_items[i].model].name == name && w->ref_items[i].runs;
+    if (r->fairness.max_concurrent > 0)
+        return n < r->fairness.max_concurrent ? POD_ROOM : POD_MAX_CONCURRENT;
+    return w->now_us < r->next_turn_us ? POD_MAX_QPS : POD_ROOM;
 }
 
 /* ---- the naive model: sessions and lanes ---- */
@@ -395,8 +412,7 @@ static void ref_push(struct world *w, int i, int model, int session)
         ref_enter_boosted(w, it);
     else
         it->where = REF_FRESH;
-    if (m->rules.fair)
-        ref_evict_users(w, model);
+    ref_evict_users(w, m->name);
 }
 
 static struct ref_item *ref_first_fresh_of(struct world *w, int model, int session)
@@ -604,7 +620,8 @@ static bool ref_before(const struct world *w, const struct ref_item *a, const st
         if (ca != cb)
             return ca > cb;
     }
-    if (a->where == REF_FRESH && w->ref_models[a->model].rules.fair && a->session != b->session)
+    if (a->where == REF_FRESH && w->ref_models[a->model].rules.fair &&
+        (a->session != b->session || a->model != b->model))
         return ref_user_before(w, a, b);
     return a->arrival < b->arrival;
 }
@@ -616,7 +633,7 @@ static void ref_leave(struct world *w, struct ref_item *it)
 
     it->where = REF_OUT;
     if (was_fresh)
-        ref_settle_user(w, it->model, it->session);
+        ref_settle_user(w, it);
 }
 
 static void ref_force(struct world *w, struct ref_item *it)
@@ -638,11 +655,25 @@ static bool ref_is_due(const struct world *w, const struct ref_item *it)
     return it->where == REF_BOOSTED && it->lane != SHARED && w->now_us - it->entered_us >= r->sticky_wait_us;
 }
 
+/* Models in the order in which they are asked: those of one name beside each other. k from 0 to n_models - 1.
+ */
+static int model_in_order(const struct world *w, int k)
+{
+    for (int name = 0;; name++) {
+        for (int model = 0; model < (int)w->n_models; model++) {
+            if (w->ref_models[model].name == name && k-- == 0)
+                return model;
+        }
+    }
+}
+
 static void ref_force_due(struct world *w)
 {
-    for (int i = 0; i < N_ITEMS; i++) {
-        if (ref_is_due(w, &w->ref_items[i]))
-            ref_force(w, &w->ref_items[i]);
+    for (int i = 0; i < N_ITEMS * (int)w->n_models; i++) {
+        struct ref_item *it = &w->ref_items[i % N_ITEMS];
+
+        if (it->model == model_in_order(w, i / N_ITEMS) && ref_is_due(w, it))
+            ref_force(w, it);
     }
 }
 
@@ -670,14 +701,30 @@ static struct ref_item *ref_best_of(struct world *w, int model)
     return best;
 }
 
+/* The best of the models of a name, which are as one where it is fair; else of the one model alone. */
+static struct ref_item *ref_best_beside(struct world *w, int model)
+{
+    struct ref_item *best = NULL;
+
+    for (int other = 0; other < (int)w->n_models; other++) {
+        const bool same =
+            w->ref_models[other].name == w->ref_models[model].name && w->ref_models[model].rules.fair;
+        struct ref_item *it = same || other == model ? ref_best_of(w, other) : NULL;
+
+        if (it != NULL && (best == NULL || ref_before(w, it, best)))
+            best = it;
+    }
+    return best;
+}
+
 static struct ref_item *ref_best(struct world *w)
 {
     struct ref_item *best = NULL;
     uint64_t best_turn = 0;
 
-    for (int model = 0; model < (int)w->n_models; model++) {
-        struct ref_item *it = ref_best_of(w, model);
-        uint64_t turn = it == NULL ? 0 : w->ref_models[model].last_admitted[ref_pod_for(w, it)];
+    for (int k = 0; k < (int)w->n_models; k++) {
+        struct ref_item *it = ref_best_beside(w, model_in_order(w, k));
+        uint64_t turn = it == NULL ? 0 : w->ref_models[it->model].last_admitted[ref_pod_for(w, it)];
 
         if (it != NULL && (best == NULL || turn < best_turn)) {
             best = it;
@@ -685,6 +732,21 @@ static struct ref_item *ref_best(struct world *w)
         }
     }
     return best;
+}
+
+/* Those whose own queue could have sent somebody. */
+static void ref_count_passed(struct world *w, const struct ref_item *taken)
+{
+    for (int model = 0; model < (int)w->n_models; model++) {
+        const struct ref_model *m = &w->ref_models[model];
+        struct ref_item *oldest = ref_first_fresh_of(w, model, -1);
+
+        if (!m->rules.fair || model == taken->model || m->name != w->ref_models[taken->model].name ||
+            oldest == NULL || oldest->arrival > taken->arrival || ref_best_of(w, model) == NULL)
+            continue;
+        oldest->overtaken++;
+        totals.passed_by_queues++;
+    }
 }
 
 static void ref_count_overtakes(struct world *w, const struct ref_item *taken)
@@ -732,7 +794,7 @@ static struct ref_item *ref_admit(struct world *w)
 
     for (int model = 0; model < (int)w->n_models; model++) {
         ref_refresh(w, model);
-        ref_advance(w, model);
+        ref_advance(w, w->ref_models[model].name);
     }
     ref_force_due(w);
     it = ref_best(w);
@@ -740,11 +802,13 @@ static struct ref_item *ref_admit(struct world *w)
         return NULL;
     pod = ref_pod_for(w, it);
     it->warm = it->session >= 0 ? w->ref_models[it->model].sessions[it->session].known_pod : NO_POD;
-    if (it->where != REF_FORCED)
+    if (it->where != REF_FORCED) {
+        ref_count_passed(w, it);
         ref_count_overtakes(w, it);
+    }
     totals.by_user += it->where == REF_FRESH && it != ref_first_fresh_of(w, it->model, -1);
     ref_give_slot(w, it, pod);
-    ref_settle_user(w, it->model, it->session);
+    ref_settle_user(w, it);
     return it;
 }
 
@@ -844,12 +908,16 @@ static void compare_model(const struct world *w, int model)
     const struct boostq *q = &w->models[model]->q;
     const struct boostq_stats *st = &q->stats;
     struct order o = {.w = w, .last = -1, .model = model};
-    size_t n = 0, n_tracked = 0;
+    size_t n = 0, n_of_name = 0, n_tracked = 0;
 
     for (int i = 0; i < N_ITEMS; i++)
         n += waits(&w->ref_items[i]) && w->ref_items[i].model == model;
     for (int s = 0; s < N_SESSIONS; s++)
         n_tracked += w->ref_models[model].sessions[s].tracked;
+    for (int i = 0; i < N_ITEMS; i++)
+        n_of_name +=
+            waits(&w->ref_items[i]) && w->ref_models[w->ref_items[i].model].name == w->ref_models[model].name;
+    CHECK(q->name->n == n_of_name);
     boostq_each(q, compare_order, &o);
     CHECK(o.n == n && boostq_len(q) == n);
     CHECK(q->tracker.n == n_tracked);
@@ -1185,8 +1253,8 @@ static void step_rules(struct world *w)
     r.max_overtakes = m->rules.max_overtakes;
     boostq_set_rules(&w->models[model]->q, &r);
     m->rules = r;
-    if (r.fair)
-        ref_evict_users(w, model);
+    w->ref_names[m->name].fairness = r.fairness;
+    ref_evict_users(w, m->name);
     ref_evict(m);
     for (size_t i = 0; i < m->n_targets && !r.sticky; i++)
         ref_empty_lane(w, model, m->targets[i]);
@@ -1225,6 +1293,19 @@ static void random_step(struct world *w)
 
 /* ---- programs ---- */
 
+/* A name is as fair as its first model says. */
+static void ref_name_model(struct world *w, int model, int sibling, struct boostq_rules *r)
+{
+    struct ref_model *m = &w->ref_models[model];
+
+    m->name = sibling < 0 ? (int)w->n_names++ : w->ref_models[sibling].name;
+    m->rules = *r;
+    if (sibling < 0) {
+        w->ref_names[m->name].fair = r->fair;
+        w->ref_names[m->name].fairness = r->fairness;
+    }
+}
+
 static void world_init(struct world *w)
 {
     bool fair = chance(3), boost = !fair && !chance(12);
@@ -1241,9 +1322,10 @@ static void world_init(struct world *w)
     for (int model = 0; model < (int)w->n_models; model++) {
         struct boostq_rules r = random_rules(boost, fair);
         size_t n = (size_t)(1 + below(N_PODS));
+        int sibling = model > 0 && !chance(3) ? below(model) : -1;
 
-        w->models[model] = model_new("m", &r);
-        w->ref_models[model].rules = r;
+        w->models[model] = model_new("m", &r, sibling < 0 ? NULL : w->models[sibling]);
+        ref_name_model(w, model, sibling, &r);
         model_set_pods(w->models[model], w->pods, n, w->now_us);
         w->ref_models[model].n_targets = n;
         for (size_t i = 0; i < n; i++)
@@ -1289,8 +1371,9 @@ static void world_end(struct world *w)
         totals.evictions += q->tracker.evictions;
         if (q->fair != NULL) {
             totals.ranks_changed += q->fair->rank_changes;
-            CHECK(q->fair->n_running == 0 && q->fair->waiting.n == 0);
+            CHECK(q->fair->n_running == 0 && q->line.users.n == 0);
         }
+        CHECK(q->name->n == 0);
         CHECK(q->shared.n == 0 && q->shared.overtakes_total == 0 && q->fresh_overtakes == 0);
         CHECK(q->shared_passed == 0);
         admit_remove_model(&w->admit, w->models[model]);
@@ -1346,6 +1429,7 @@ static void want_variety(uint64_t steps)
     want_often("forced by sticky wait", st->forced_by_sticky_wait, steps);
     want_often("left at the bound", totals.at_the_bound, steps);
     want_often("passed by pod lanes", totals.passed_by_lanes, steps);
+    want_often("passed by another queue of the name", totals.passed_by_queues, steps);
     want_often("promoted", st->promoted, steps);
     want_often("evicted", totals.evictions, steps);
     want_often("put back", st->requeued, steps);

@@ -29,7 +29,7 @@ static struct fixture *setup(void)
 
     route_table_init(&f->t);
     for (size_t i = 0; i < MODELS; i++) {
-        f->models[i] = model_new("m", &rules);
+        f->models[i] = model_new("m", &rules, NULL);
         f->pods[i] = pod_new(SLICE("p:1"));
         model_set_pods(f->models[i], &f->pods[i], 1, 0);
     }
