@@ -89,6 +89,24 @@ static void test_warm_pod_while_it_has_room(void **state)
     expect(0, 0);
 }
 
+/* Whatever the policy would choose. */
+static void test_warm_pod_before_any_policy(void **state)
+{
+    (void)state;
+    fx_mark(&f, "a", 2);
+    fx_push(&f, 0, "a");
+    set(0, 1, 0, 0);
+    for (enum policy_kind kind = POLICY_LEAST_REQUEST; kind < POLICY_KINDS; kind++) {
+        model_set_policy(f.m, &(struct policy){.kind = kind, .weights = {1, 1, 1, 1, 1}});
+        set(2, 15, 9, 1);
+        for (int i = 0; i < 10; i++)
+            expect(0, 2);
+        set(2, 16, 9, 1);
+        if (kind == POLICY_LEAST_REQUEST)
+            expect(0, 1);
+    }
+}
+
 static void test_no_preference_when_the_rules_do_not_want_it(void **state)
 {
     (void)state;
@@ -151,6 +169,7 @@ int main(void)
         TEST(test_missing_and_stale_numbers_count_as_nothing),
         TEST(test_ties_in_turn),
         TEST(test_warm_pod_while_it_has_room),
+        TEST(test_warm_pod_before_any_policy),
         TEST(test_no_preference_when_the_rules_do_not_want_it),
         TEST(test_the_warm_pod_follows_the_last_completion),
         TEST(test_never_a_pod_without_room),
