@@ -24,6 +24,13 @@ enum order_policy { DIRECT, NOQUEUE, FIFO, OFF, PREFER, N_POLICIES };
 
 static const char *const policy_names[N_POLICIES] = {"direct", "noqueue", "fifo", "off", "prefer"};
 
+/* Which boosted request goes first: that of the session whose last turn completed last, as the router has it;
+ * completed first, so whose prefix its pod drops next; or the same, but those whose prefix was dropped
+ * already come last, newest first, which no router can know. */
+enum warm_order { NEWEST, OLDEST, DROPPED_NEXT, N_ORDERS };
+
+static const char *const order_names[N_ORDERS] = {"newest", "oldest", "dropped-next"};
+
 enum event_kind { SESSION_WAKES, CALL_RETRIES, CALL_PREFILLED, CALL_ENDS };
 
 struct event {
@@ -42,6 +49,7 @@ struct prefix {
 };
 
 struct pod_model {
+    struct run *run;
     struct pod *pod; /* the router's side of it */
     struct htab prefixes;
     struct list unheld; /* least recently used first */
@@ -77,6 +85,7 @@ struct call {
 struct options {
     struct workload_regime regime;
     enum order_policy policy;
+    enum warm_order order;
     struct boostq_rules rules;
     struct pod_rules pods;
     int64_t warmup_us, window_us, turn_us, scrape_us;
@@ -97,12 +106,30 @@ struct run {
     unsigned next_pod;
     uint64_t issued, answered, expired, in_system;
     uint64_t last_arrival, n_events, n_pumps;
+    uint64_t falling, dropped; /* completion numbers of other orders than NEWEST */
 };
 
 static void schedule(struct run *r, struct event *e, enum event_kind kind, int64_t due_us)
 {
     e->kind = kind;
     heap_push(&r->events, &e->at, (uint64_t)due_us);
+}
+
+/* ---- the order of the warm ---- */
+
+/* The queue ranks by completion numbers, so other numbers are another order, in the very same queue. */
+static void mark_as(struct run *r, struct slice session, uint64_t pod_id, uint64_t completed)
+{
+    r->model->q.tracker.last_completed = completed - 1;
+    boostq_mark(&r->model->q, session, pod_id, r->now_us);
+}
+
+static void mark(struct run *r, struct slice session, uint64_t pod_id)
+{
+    if (r->o.order == NEWEST)
+        boostq_mark(&r->model->q, session, pod_id, r->now_us);
+    else
+        mark_as(r, session, pod_id, --r->falling);
 }
 
 /* ---- a pod's prefix cache ---- */
@@ -138,6 +165,27 @@ static void prefix_free(struct pod_model *p, struct prefix *prefix)
     mem_free(prefix);
 }
 
+static uint64_t prefix_key(const struct session *s)
+{
+    return ((uint64_t)s->place.slot + 1) << 32 | s->place.life;
+}
+
+/* The pod dropped the last block of a prefix: that of a session that still goes on, and last went on here? */
+static void prefix_dropped(const struct pod_model *p, const struct prefix *prefix)
+{
+    struct run *r = p->run;
+    const struct session *s = prefix->key == 0 ? NULL : &r->sessions[(prefix->key >> 32) - 1];
+    const struct session_entry *tracked;
+    struct session_key key;
+
+    if (r->o.order != DROPPED_NEXT || s == NULL || s->id.n == 0 || prefix_key(s) != prefix->key)
+        return;
+    session_lru_key(&key, s->id);
+    tracked = session_lru_find(&r->model->q.tracker, &key);
+    if (tracked != NULL && tracked->pod_id == p->pod->id)
+        mark_as(r, s->id, p->pod->id, ++r->dropped);
+}
+
 static void cache_make_room(struct pod_model *p, size_t blocks)
 {
     while (!list_empty(&p->unheld) && p->resident + p->reserved + blocks > p->capacity) {
@@ -147,8 +195,10 @@ static void cache_make_room(struct pod_model *p, size_t blocks)
 
         oldest->blocks -= n;
         p->resident -= n;
-        if (oldest->blocks == 0)
+        if (oldest->blocks == 0) {
+            prefix_dropped(p, oldest);
             prefix_free(p, oldest);
+        }
     }
 }
 
@@ -203,8 +253,7 @@ static size_t known_blocks(const struct call *c)
 
 static void hold_prefix(struct pod_model *p, struct call *c)
 {
-    const struct workload_place *at = &c->session->place;
-    uint64_t key = ((uint64_t)at->slot + 1) << 32 | at->life;
+    uint64_t key = prefix_key(c->session);
 
     c->prefix = prefix_find(p, key);
     if (c->prefix == NULL)
@@ -417,7 +466,7 @@ static void call_end(struct run *r, struct call *c)
     r->in_system--;
     if (r->o.policy != DIRECT) {
         learn(r, c);
-        boostq_mark(&r->model->q, s->id, c->at->pod->id, r->now_us);
+        mark(r, s->id, c->at->pod->id);
         pod_release_slot(c->at->pod, &r->o.pods, true, r->now_us);
     }
     mem_free(c);
@@ -545,7 +594,8 @@ static void set_up_pods(struct run *r)
 
     r->pods = mem_array(NULL, r->o.regime.pods, sizeof(*r->pods));
     for (unsigned i = 0; i < r->o.regime.pods; i++) {
-        r->pods[i] = (struct pod_model){.pod = pod_new(SLICE("pod")), .capacity = r->o.regime.kv_blocks};
+        r->pods[i] =
+            (struct pod_model){.run = r, .pod = pod_new(SLICE("pod")), .capacity = r->o.regime.kv_blocks};
         htab_init(&r->pods[i].prefixes, 0);
         list_init(&r->pods[i].unheld);
         list_init(&r->pods[i].waiting);
@@ -563,6 +613,7 @@ static void set_up(struct run *r)
     admit_add_model(&r->admit, r->model);
     set_up_pods(r);
     r->timer_us = NO_EVENT;
+    r->falling = UINT64_MAX;
     r->results.from_us = r->o.warmup_us;
     r->results.until_us = r->o.warmup_us + r->o.window_us;
     r->sessions = mem_array(NULL, r->o.regime.sessions, sizeof(*r->sessions));
@@ -599,10 +650,12 @@ static void print(struct run *r)
     const struct boostq_stats *s = &r->model->q.stats;
 
     printf("{\"run\": \"sim\", \"regime\": \"%s\", \"policy\": \"%s\", \"seed\": %llu, \"pods\": %u, "
-           "\"sessions\": %u, \"sticky_wait_s\": %.3f, \"grace_s\": %.3f, \"max_overtakes\": %u, "
+           "\"sessions\": %u, \"kv_blocks\": %u, \"order\": \"%s\", \"sticky_wait_s\": %.3f, \"grace_s\": "
+           "%.3f, \"max_overtakes\": %u, "
            "\"timeout_s\": %.1f",
            r->o.regime.name, policy_names[r->o.policy], (unsigned long long)r->o.seed, r->o.regime.pods,
-           r->o.regime.sessions, (double)r->o.rules.sticky_wait_us / 1e6, (double)r->o.pods.grace_us / 1e6,
+           r->o.regime.sessions, r->o.regime.kv_blocks, order_names[r->o.order],
+           (double)r->o.rules.sticky_wait_us / 1e6, (double)r->o.pods.grace_us / 1e6,
            r->o.rules.max_overtakes, (double)r->o.rules.timeout_us / 1e6);
     results_print(&r->results);
     results_print_series("queue", &r->waits);
@@ -640,6 +693,8 @@ static int usage(void)
             "  --sticky-wait S  default 10        --grace S          default 0\n"
             "  --max-overtakes N  default 32      --timeout S        wait limit, 0 = none (default)\n"
             "  --pods N --sessions N --slots N --kv-blocks N --prefill-rate N   instead of the regime's\n"
+            "  --warm-order ORDER  newest (default), oldest or dropped-next completed turn first among the "
+            "boosted\n"
             "  --fixed-wait     the sticky wait holds, whatever a warm prefix is worth\n"
             "  --tracked N      sessions the router remembers (default 4096)\n"
             "  --warmup S --seconds S   instead of the regime's   --seed N   default 1\n"
@@ -652,15 +707,14 @@ static int64_t us_of(const char *text)
     return (int64_t)(strtod(text, NULL) * 1e6);
 }
 
-static bool find_policy(const char *name, enum order_policy *policy)
+/* Its place among the names; n: none of them. */
+static unsigned find_name(const char *const *names, unsigned n, const char *name)
 {
-    for (unsigned i = 0; i < N_POLICIES; i++) {
-        if (strcmp(policy_names[i], name) == 0) {
-            *policy = (enum order_policy)i;
-            return true;
-        }
-    }
-    return false;
+    unsigned i = 0;
+
+    while (i < n && strcmp(names[i], name) != 0)
+        i++;
+    return i;
 }
 
 static const struct option long_options[] = {
@@ -669,7 +723,8 @@ static const struct option long_options[] = {
     {"timeout", 1, NULL, 't'}, {"pods", 1, NULL, 'P'},         {"sessions", 1, NULL, 'S'},
     {"slots", 1, NULL, 'L'},   {"kv-blocks", 1, NULL, 'K'},    {"fixed-wait", 0, NULL, 'f'},
     {"tracked", 1, NULL, 'T'}, {"warmup", 1, NULL, 'W'},       {"seconds", 1, NULL, 'D'},
-    {"turn-us", 1, NULL, 'u'}, {"prefill-rate", 1, NULL, 'R'}, {NULL, 0, NULL, 0},
+    {"turn-us", 1, NULL, 'u'}, {"prefill-rate", 1, NULL, 'R'}, {"warm-order", 1, NULL, 'O'},
+    {NULL, 0, NULL, 0},
 };
 
 /* The regime comes first, whatever the order of the options, as others change it. */
@@ -701,7 +756,11 @@ static bool set_option(struct options *o, int c)
 {
     switch (c) {
     case 'p':
-        return find_policy(optarg, &o->policy);
+        o->policy = (enum order_policy)find_name(policy_names, N_POLICIES, optarg);
+        return o->policy < N_POLICIES;
+    case 'O':
+        o->order = (enum warm_order)find_name(order_names, N_ORDERS, optarg);
+        return o->order < N_ORDERS;
     case 'w':
         o->rules.sticky_wait_us = us_of(optarg);
         break;

@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import statistics
@@ -277,11 +278,15 @@ def values(rows, key, part):
     return [(v or {}).get(part, 0) if part else v for v in found]
 
 
+# With half of their range behind their median.
+SPREAD = (("turns_per_s", None), ("first", "p50"), ("follow", "p50"))
+
+
 def cell(rows, key, part, digits):
-    """The median of the repetitions; for turns/s also half of their range."""
+    """The median of the repetitions, and their spread."""
     found = values(rows, key, part)
     text = f"{statistics.median(found):.{digits}f}"
-    if key == "turns_per_s" and len(found) > 1:
+    if (key, part) in SPREAD and len(found) > 1:
         text += f" ±{(max(found) - min(found)) / 2:.2f}"
     return text
 
@@ -349,6 +354,50 @@ def gains(rows, regimes):
     return "\n".join(lines)
 
 
+# ---- what queue_sim alone can play ----
+
+# Who goes first among the boosted: the router has one order, queue_sim can tell its queue another. In caches that hold half of
+# the long sessions, all, and twice as many.
+ORDERS = ("newest", "oldest", "dropped-next")
+ORDER_CACHES = (KV_BLOCKS // 2, KV_BLOCKS, 2 * KV_BLOCKS)
+ORDER_BOUNDS = (4, 16, 32, 64, 1000000)
+ORDER_COLUMNS = [("turns/s", "turns_per_s", None), ("warm", "warm", None), ("first p50", "first", "p50"),
+                 ("follow-up p50", "follow", "p50"), ("p99", "follow", "p99")]
+
+
+def order_row(regime, blocks, bound, repetitions):
+    policy = Policy("", "prefer", 10, bound=bound)
+    rows = [[run_sim(regime, policy, seed, ["--kv-blocks", str(blocks), "--warm-order", order])
+             for seed in range(1, repetitions + 1)] for order in ORDERS]
+    cells = [" / ".join(f"{statistics.median(values(r, *key)):.2f}" for r in rows) for _, *key in ORDER_COLUMNS]
+    times = [b["turns_per_s"] / a["turns_per_s"] for a, b in zip(*rows[:2])]
+    return [regime, str(blocks), "none" if bound == 1000000 else str(bound), *cells, spread(times)]
+
+
+def order_table(regimes, repetitions):
+    lines = ["| regime | blocks a pod | bound | " + " | ".join(c[0] for c in ORDER_COLUMNS) + " | turns/s: oldest / newest |",
+             "|---|---|---|" + "---|" * (len(ORDER_COLUMNS) + 1)]
+    lines += ["| " + " | ".join(order_row(*case, repetitions)) + " |"
+              for case in itertools.product(regimes, ORDER_CACHES, ORDER_BOUNDS)]
+    return "\n".join(lines)
+
+
+SIZES = [(4, 200), (100, 5000), (1000, 50000), (1000, 1000000)]
+
+
+def size_table():
+    """How long queue_sim takes for a large cluster; every session is tracked."""
+    lines = ["| pods | sessions | turns/s | CPU seconds | events |", "|---|---|---|---|---|"]
+    default = next(p for p in POLICIES if p.name == DEFAULT)
+    for pods, sessions in SIZES:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        row = run_sim("long-above", default, 1, ["--pods", str(pods), "--sessions", str(sessions), "--tracked", str(sessions),
+                                                 "--turn-us", "1000"])
+        took = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+        lines.append(f"| {pods:,} | {sessions:,} | {row['turns_per_s']:,.1f} | {took:.2f} | {row['events']:,} |")
+    return "\n".join(lines)
+
+
 def report(rows, regimes, chosen, repetitions):
     parts = ["# First tokens by queue order", "",
              f"{PODS} pods, {SLOTS} slots each, prefill {PREFILL_TOKENS_PER_S} tokens/s, 20 tokens in {CHUNK_S} s. Medians "
@@ -359,6 +408,8 @@ def report(rows, regimes, chosen, repetitions):
             if any(r["run"] == run and r["regime"] == regime for r in rows):
                 parts += ["", f"## {regime}, {title}", "", REGIMES[regime], "", table(rows, run, regime, chosen)]
     parts += ["", f"## The default ({DEFAULT}) beside boost without lanes", "", gains(rows, regimes)]
+    parts += ["", f"## The order of the boosted: {' / '.join(ORDERS)} completed turn first (queue_sim)", "",
+              order_table(regimes, repetitions), "", "## queue_sim by size of the cluster (long-above)", "", size_table()]
     if any(r["run"] == "real" for r in rows):
         parts += ["", "## queue_sim beside the real run", "", agreement(rows, regimes, chosen)]
     return "\n".join(parts) + "\n"
