@@ -17,8 +17,7 @@ static const char *const parts[] = {
     "\\tfor (int i = 0; i < n; i++)\\n\\t\\tsum += a[i];\\n",
     "we measured this twice, and the second run agreed with the first to within a few percent. ",
     "printf(\\\"%d\\\\n\\\", x); // C:\\\\temp\\\\out.txt\\n",
-    "Gr\xc3\xb6\xc3\x9f"
-    "e \xe2\x80\x93 na\xc3\xafve caf\xc3\xa9, \xe4\xbd\xa0\xe5\xa5\xbd.\\n",
+    "Gr\xc3\xb6\xc3\x9f\x65 \xe2\x80\x93 na\xc3\xafve caf\xc3\xa9, \xe4\xbd\xa0\xe5\xa5\xbd.\\n",
     "so the next turn costs less there than anywhere else, ",
 };
 
