@@ -509,8 +509,9 @@ def check_keep_alive(b):
     for name, router, _, errors in runs:
         report_waves(b, "keep-alive: " + name, router, WAVES, errors)
         router.stop()
-    stalls(b, "4s (default)", 3.8, 1.7)
-    stalls(b, "75s", 4.8, 0.7)
+    # A wave takes up to a second on a busy machine: so long its first connections are idle already when its last answer comes.
+    stalls(b, "4s (default)", 2.8, 2.7)
+    stalls(b, "75s", 3.8, 1.7)
 
 
 def report_waves(b, name, router, n, errors):
