@@ -1,11 +1,11 @@
-/* topology: the model-servers, routes and pods in force: built from a configuration, changed by reloads and
- * by discovery. Owns the pods with their connections and scrapes, and the models with their queues. */
+/* topology: the routes in force, with the model-servers (topology_server.h) and pods (topology_pod.h) that
+ * they lead to: built from a configuration, changed by reloads and by discovery. Owns the routes' models with
+ * their queues. */
 #ifndef TOPOLOGY_H
 #define TOPOLOGY_H
 
 #include "accesslog.h"
 #include "config.h"
-#include "discover.h"
 #include "htab.h"
 #include "metrics.h"
 #include "model.h"
@@ -13,20 +13,8 @@
 #include "route.h"
 #include "sched.h"
 #include "scrape.h"
-#include "upstream.h"
-
-/* [model-server NAME] in force. */
-struct topology_server {
-    struct htab_node by_name; /* in topology.servers_by_name */
-    struct topology *topology;
-    char *name;
-    struct config_server *spec;     /* a view into the running configuration */
-    struct discover_source *source; /* NULL: its pods are given (topology_set_endpoints) */
-    struct topology_pod **pods;
-    size_t n_pods;
-    bool kept;     /* during a reload: the new configuration has it too */
-    bool disputed; /* a pod of it has another owner that says other things of it; that has been logged */
-};
+#include "topology_pod.h"
+#include "topology_server.h"
 
 #define TOPOLOGY_MAX_SERIES 16
 
@@ -72,22 +60,6 @@ struct topology_route {
     size_t n_series;
 };
 
-struct topology_pod {
-    struct htab_node by_name; /* in topology.pods_by_name */
-    char *uid;                /* "" = not known */
-    bool asleep;              /* its engine said so last; that has been logged */
-    bool replaced;            /* another pod has its address now; it finishes what it runs */
-    struct pod *pod;
-    struct scrape *scrape;
-    /* How it is spoken to is what one of its servers says, the first one that had it. NULL: none has it. */
-    struct topology_server *owner;
-    unsigned owner_uses; /* how often it is in the owner's set: twice while that is replaced */
-    enum promtext_engine engine;
-    char *tls_name;    /* in its certificate; NULL: plain HTTP */
-    struct buf served; /* names of the models it lists, each ended by a line end; where they are read */
-    unsigned users;    /* servers that have it in their set */
-};
-
 struct topology {
     struct loop *loop;
     struct curlev *curl;
@@ -119,9 +91,6 @@ void topology_init(struct topology *t, struct loop *l, struct curlev *c, struct 
  * sched's `vanished`. */
 void topology_apply(struct topology *t, const struct config *c);
 void topology_free(struct topology *t);
-/* The complete set of pods of a server whose pods are given; nothing happens when there is no such server. */
-void topology_set_endpoints(struct topology *t, const char *server, const struct discover_endpoint *endpoints,
-                            size_t n);
 /* Where all requests of a public name go, whatever they are; NULL: there is no such name, or topology_decide
  * is to be asked. */
 struct topology_route *topology_only(const struct topology *t, struct slice name);
@@ -136,10 +105,15 @@ struct topology_route *topology_ref(struct topology_route *r);
 void topology_unref(struct topology *t, struct topology_route *r);
 /* Discovery has answered for every server. */
 bool topology_ready(const struct topology *t);
-/* A request on a pod ended: a pod that leaves may be free to go. */
-void topology_pod_idle(struct topology *t);
-/* A connect to the pod failed or worked. */
-void topology_connect_failed(struct topology *t, struct pod *p);
-void topology_connected(struct topology *t, struct pod *p);
+/* The server has other pods than before: its routes have them, too, and what waits for none goes to another
+ * target. */
+void topology_take_pods(struct topology *t, const struct topology_server *s);
+/* The pod lists other models than before: routes of adapters heed it. */
+void topology_note_served(struct topology *t, const struct topology_pod *p);
+/* NULL is a text of its own. */
+static inline bool topology_same_text(const char *a, const char *b)
+{
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
 
 #endif

@@ -216,7 +216,7 @@ static void cluster_give_pods(struct cluster *c, const struct kthena_server *s)
 
     for (size_t i = 0; i < n; i++)
         n_given += discover_set_endpoint(&given[n_given], e[i].authority, e[i].uid);
-    topology_set_endpoints(c->topology, kthena_server_name(s), given, n_given);
+    topology_server_set_endpoints(c->topology, kthena_server_name(s), given, n_given);
     discover_free_endpoints(given, n_given);
     kubeobj_free_endpoints(e, n);
 }

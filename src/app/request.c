@@ -577,7 +577,7 @@ static void request_next_pod(struct request *r, const char *why)
     log_warn("cannot connect to a pod", LOG_SLICE("req", request_id(r)),
              LOG_STR("model", r->route->model_name), LOG_STR("pod", failed->name),
              LOG_STR("state", request_state_name(r->state)), LOG_STR("error", why));
-    topology_connect_failed(&r->server->topology, failed);
+    topology_pod_connect_failed(&r->server->topology, failed);
     request_give_back_slot(r);
     retry = sched_retry(&r->server->sched, r->route->model, &r->out->admit, failed, &next);
     pod_unref(failed);
@@ -655,7 +655,7 @@ static void request_on_connected(void *arg)
     struct request *r = arg;
 
     r->connected = true;
-    topology_connected(&r->server->topology, r->pod);
+    topology_pod_connected(&r->server->topology, r->pod);
     request_enter(r, conn_pending(&r->upstream->conn) > 0 ? REQUEST_SEND : REQUEST_HEAD);
 }
 

@@ -1,76 +1,14 @@
-/* Servers, routes and pods in force. Pods are found by name, so that a pod that two servers list, or that
- * leaves and comes back while it still runs requests, is one pod with one in-flight count. */
+/* Public names and their ways to servers, and what a reload makes of them. Where pods come from is
+ * topology_server's affair, how they are spoken to topology_pod's. */
 #include "topology.h"
 
 #include "log.h"
 #include "mem.h"
 #include "openai.h"
 
-#define TOPOLOGY_SERVED_MAX      (64 * 1024) /* bytes of the names that one pod lists */
-#define TOPOLOGY_STALE_INTERVALS 3           /* README "Room" */
+#define TOPOLOGY_STALE_INTERVALS 3 /* README "Room" */
 
-/* ---- pods ---- */
-
-static void topology_on_scrape_failed(struct pod *pod, const char *why, bool first, void *arg)
-{
-    (void)arg;
-    metrics_inc(METRIC_POD_SCRAPES_FAILED, pod->name);
-    if (first)
-        log_warn("cannot read a pod's metrics; when its numbers are stale the in-flight limit alone decides",
-                 LOG_STR("pod", pod->name), LOG_STR("error", why));
-}
-
-static void topology_on_scrape_recovered(struct pod *pod, void *arg)
-{
-    (void)arg;
-    log_info("reading a pod's metrics again", LOG_STR("pod", pod->name));
-}
-
-static void topology_on_fresh(struct pod *pod, void *arg);
-static void topology_on_models(struct pod *pod, struct slice list, void *arg);
-
-static const struct scrape_ops topology_scrape_ops = {topology_on_fresh, topology_on_scrape_failed,
-                                                      topology_on_scrape_recovered, topology_on_models};
-
-static bool topology_pod_has_name(const struct htab_node *node, const void *key)
-{
-    const struct topology_pod *p = CONTAINER_OF(node, const struct topology_pod, by_name);
-
-    return !p->replaced && strcmp(p->pod->name, key) == 0;
-}
-
-static struct topology_pod *topology_find_pod(const struct topology *t, const char *name)
-{
-    struct htab_node *node =
-        htab_find(&t->pods_by_name, htab_hash(slice_of(name)), topology_pod_has_name, name);
-
-    return node != NULL ? CONTAINER_OF(node, struct topology_pod, by_name) : NULL;
-}
-
-static void topology_on_fresh(struct pod *pod, void *arg)
-{
-    struct topology *t = arg;
-    struct topology_pod *p = topology_find_pod(t, pod->name);
-
-    if (p != NULL && p->pod == pod && p->asleep != pod->numbers.asleep) {
-        p->asleep = pod->numbers.asleep;
-        log_info(p->asleep ? "a pod's engine sleeps: it gets no request" : "a pod's engine is awake again",
-                 LOG_STR("pod", pod->name));
-        sched_refresh(t->sched);
-    }
-    sched_kick(t->sched);
-}
-
-static bool topology_pod_lists(const struct topology_pod *p, struct slice name)
-{
-    struct slice rest = buf_slice(&p->served);
-
-    while (rest.n > 0) {
-        if (slice_eq(slice_cut(&rest, '\n'), name))
-            return true;
-    }
-    return false;
-}
+/* ---- pods of routes ---- */
 
 static void topology_note_adapter(const struct topology_route *r, const struct topology_pod *p)
 {
@@ -78,223 +16,11 @@ static void topology_note_adapter(const struct topology_route *r, const struct t
         model_set_listed(r->model, p->pod->id, topology_pod_lists(p, slice_of(r->model_name)));
 }
 
-/* Requests for adapters go to the pods that list them. */
-static void topology_on_models(struct pod *pod, struct slice list, void *arg)
+void topology_note_served(struct topology *t, const struct topology_pod *p)
 {
-    struct topology *t = arg;
-    struct topology_pod *p = topology_find_pod(t, pod->name);
-    struct buf before;
-
-    if (p == NULL)
-        return;
-    before = p->served;
-    buf_init(&p->served, TOPOLOGY_SERVED_MAX);
-    openai_model_names(list, &p->served);
-    if (!slice_eq(buf_slice(&before), buf_slice(&p->served))) {
-        for (size_t i = 0; i < t->n_routes; i++)
-            topology_note_adapter(t->routes[i], p);
-        sched_refresh(t->sched);
-    }
-    buf_free(&before);
+    for (size_t i = 0; i < t->n_routes; i++)
+        topology_note_adapter(t->routes[i], p);
 }
-
-static struct topology_pod *topology_add_pod(struct topology *t, const struct discover_endpoint *e)
-{
-    struct topology_pod *p = mem_zalloc(sizeof *p);
-
-    p->uid = mem_strdup(e->uid);
-    buf_init(&p->served, TOPOLOGY_SERVED_MAX);
-    p->pod = pod_new(slice_of(e->name));
-    upstream_new(t->loop, p->pod);
-    t->pods = mem_grow(t->pods, t->n_pods, sizeof(struct topology_pod *));
-    t->pods[t->n_pods++] = p;
-    htab_add(&t->pods_by_name, &p->by_name, htab_hash(slice_of(e->name)));
-    return p;
-}
-
-/* The pod at the endpoint's address, unless another one was there before: that one keeps its count and
- * sessions to itself. Who does not know uids, as a list of addresses, means whatever pod is there. */
-static struct topology_pod *topology_pod_at(struct topology *t, const struct discover_endpoint *e)
-{
-    struct topology_pod *p = topology_find_pod(t, e->name);
-
-    if (p == NULL || e->uid[0] == '\0' || strcmp(p->uid, e->uid) == 0)
-        return p;
-    if (p->uid[0] == '\0') {
-        mem_free(p->uid);
-        p->uid = mem_strdup(e->uid);
-        return p;
-    }
-    p->replaced = true;
-    return NULL;
-}
-
-static void topology_start_scrape(struct topology *t, struct topology_pod *p, enum promtext_engine engine)
-{
-    if (p->scrape != NULL && p->engine == engine)
-        return;
-    scrape_free(p->scrape);
-    p->scrape = NULL;
-    p->engine = engine;
-    if (engine == PROMTEXT_NONE)
-        return;
-    p->scrape = scrape_new(t->loop, t->curl, p->pod, engine, &t->scrape_rules, &topology_scrape_ops, t);
-}
-
-/* The host of "host:port", brackets removed. */
-static char *topology_host(const char *authority)
-{
-    const char *end = strrchr(authority, ':');
-    const bool v6 = authority[0] == '[';
-
-    return mem_dup_slice((struct slice){authority + v6, (size_t)(end - authority) - 2 * (size_t)v6});
-}
-
-/* The name in the certificate of a server's pod; NULL: plain HTTP. */
-static char *topology_tls_name(const struct config_server *spec, const char *pod)
-{
-    if (!spec->https)
-        return NULL;
-    return spec->tls_name != NULL ? mem_strdup(spec->tls_name)
-                                  : topology_host(spec->dns != NULL ? spec->dns : pod);
-}
-
-static bool topology_same_text(const char *a, const char *b)
-{
-    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
-}
-
-/* The server has the pod, and it is spoken to as the server says, unless another one has said so before. */
-static void topology_own_pod(struct topology *t, struct topology_pod *p, struct topology_server *s)
-{
-    char *tls_name = topology_tls_name(s->spec, p->pod->name);
-
-    if (p->owner == NULL || p->owner == s) {
-        p->owner = s;
-        p->owner_uses++;
-        upstream_set_tls(p->pod->upstream, tls_name);
-        topology_start_scrape(t, p, s->spec->engine);
-    } else if (!s->disputed &&
-               (p->engine != s->spec->engine || !topology_same_text(p->pod->upstream->tls_name, tls_name))) {
-        s->disputed = true;
-        log_warn("two model-servers say different things of one pod; what the first one says holds",
-                 LOG_STR("pod", p->pod->name), LOG_STR("model_server", s->name),
-                 LOG_STR("first", p->owner->name),
-                 LOG_STR("differs", p->engine != s->spec->engine ? "engine" : "protocol or tls_name"));
-    }
-    mem_free(tls_name);
-}
-
-/* A server does not have the pod any more: what another one says holds. */
-static void topology_disown_pod(struct topology *t, struct topology_pod *p, const struct topology_server *s)
-{
-    if (p->owner != s || --p->owner_uses > 0)
-        return;
-    p->owner = NULL;
-    for (size_t i = 0; i < t->n_servers && p->users > 0 && p->owner == NULL; i++) {
-        struct topology_server *other = t->servers[i];
-
-        for (size_t k = 0; k < other->n_pods && other != s; k++)
-            if (other->pods[k] == p)
-                topology_own_pod(t, p, other);
-    }
-}
-
-static struct topology_pod *topology_use_pod(struct topology_server *s, const struct discover_endpoint *e)
-{
-    struct topology *t = s->topology;
-    struct topology_pod *p = topology_pod_at(t, e);
-
-    if (p == NULL)
-        p = topology_add_pod(t, e);
-    if (p->users++ == 0) {
-        p->pod->leaving = false;
-        log_info("pod in use", LOG_STR("pod", e->name));
-    }
-    upstream_set_address(p->pod->upstream, (const struct sockaddr *)&e->address, e->address_bytes);
-    topology_own_pod(t, p, s);
-    return p;
-}
-
-static void topology_drop_pod(struct topology_server *s, struct topology_pod *p)
-{
-    struct topology *t = s->topology;
-
-    p->users--;
-    topology_disown_pod(t, p, s);
-    if (p->users > 0)
-        return;
-    if (!t->ending)
-        log_info("pod leaves: gets no new request, finishes what it runs", LOG_STR("pod", p->pod->name),
-                 LOG_INT("in_flight", p->pod->in_flight));
-    p->pod->leaving = true;
-    scrape_free(p->scrape);
-    p->scrape = NULL;
-    upstream_close_idle(p->pod->upstream);
-    loop_defer(t->loop, &t->reap);
-}
-
-static void topology_free_pod(struct topology *t, struct topology_pod *p)
-{
-    static const enum metric per_pod[] = {
-        METRIC_POD_INFLIGHT,  METRIC_POD_WAITING,     METRIC_POD_RUNNING, METRIC_POD_KV_USAGE,
-        METRIC_POD_STALE,     METRIC_POD_ASIDE,       METRIC_POD_ASLEEP,  METRIC_POD_SCRAPES_FAILED,
-        METRIC_STALE_RETRIES, METRIC_CONNECT_FAILURES};
-    const struct slice label = slice_of(p->pod->name);
-
-    htab_remove(&t->pods_by_name, &p->by_name);
-    for (size_t i = 0; i < ARRAY_LEN(per_pod) && !p->replaced; i++)
-        metrics_drop(per_pod[i], &label);
-    scrape_free(p->scrape);
-    upstream_free(p->pod->upstream);
-    pod_unref(p->pod);
-    buf_free(&p->served);
-    mem_free(p->uid);
-    mem_free(p);
-}
-
-/* Pods that leave go when nobody else refers to them. */
-static void topology_on_reap(struct loop_task *task)
-{
-    struct topology *t = CONTAINER_OF(task, struct topology, reap);
-    size_t kept = 0;
-
-    for (size_t i = 0; i < t->n_pods; i++) {
-        struct topology_pod *p = t->pods[i];
-
-        if (p->users == 0 && p->pod->refs == 1)
-            topology_free_pod(t, p);
-        else
-            t->pods[kept++] = p;
-    }
-    t->n_pods = kept;
-}
-
-void topology_pod_idle(struct topology *t)
-{
-    loop_defer(t->loop, &t->reap);
-}
-
-void topology_connect_failed(struct topology *t, struct pod *p)
-{
-    metrics_inc(METRIC_CONNECT_FAILURES, p->name);
-    if (!pod_connect_failed(p, loop_now_us(t->loop)))
-        return;
-    log_warn("pod set aside: it cannot be connected to", LOG_STR("pod", p->name),
-             LOG_MS("pause_ms", p->aside_pause_us), LOG_INT("failures", p->connect_failures));
-    sched_refresh(t->sched);
-}
-
-void topology_connected(struct topology *t, struct pod *p)
-{
-    const bool was_aside = p->aside_until_us != 0;
-
-    pod_connect_succeeded(p);
-    if (was_aside)
-        sched_refresh(t->sched);
-}
-
-/* ---- servers ---- */
 
 static void topology_route_pods(struct topology *t, struct topology_route *r)
 {
@@ -339,130 +65,14 @@ static void topology_move_waiting(struct topology *t, struct topology_route *r)
         sched_flush(t->sched, r->model);
 }
 
-/* New pods are taken before old ones are dropped: one that is in both sets never leaves. */
-static void topology_on_endpoints(const struct discover_endpoint *endpoints, size_t n, void *arg)
+void topology_take_pods(struct topology *t, const struct topology_server *s)
 {
-    struct topology_server *s = arg;
-    struct topology *t = s->topology;
-    struct topology_pod **old = s->pods;
-    const size_t n_old = s->n_pods;
-
-    s->pods = mem_array(NULL, n + 1, sizeof(struct topology_pod *));
-    for (s->n_pods = 0; s->n_pods < n; s->n_pods++)
-        s->pods[s->n_pods] = topology_use_pod(s, &endpoints[s->n_pods]);
-    for (size_t i = 0; i < n_old; i++)
-        topology_drop_pod(s, old[i]);
-    mem_free(old);
     for (size_t i = 0; i < t->n_routes; i++)
         if (t->routes[i]->server == s)
             topology_route_pods(t, t->routes[i]);
     for (size_t i = 0; i < t->n_routes; i++)
         if (t->routes[i]->server == s)
             topology_move_waiting(t, t->routes[i]);
-    sched_kick(t->sched);
-}
-
-static bool topology_same_places(const struct config_server *a, const struct config_server *b)
-{
-    if (a->n_pods != b->n_pods || a->given != b->given || !topology_same_text(a->dns, b->dns) ||
-        !topology_same_text(a->service, b->service) || !topology_same_text(a->tls_name, b->tls_name))
-        return false;
-    for (size_t i = 0; i < a->n_pods; i++)
-        if (strcmp(a->pods[i], b->pods[i]) != 0)
-            return false;
-    return a->engine == b->engine && a->https == b->https;
-}
-
-static void topology_discover(struct topology_server *s)
-{
-    const struct discover_spec spec = {s->name, s->spec->pods, s->spec->n_pods, s->spec->dns,
-                                       s->spec->service};
-    struct discover_source *old = s->source;
-
-    s->source = s->spec->given ? NULL : discover_add(s->topology->discover, &spec, topology_on_endpoints, s);
-    discover_remove(old);
-}
-
-static bool topology_server_has_name(const struct htab_node *node, const void *key)
-{
-    return strcmp(CONTAINER_OF(node, const struct topology_server, by_name)->name, key) == 0;
-}
-
-static struct topology_server *topology_find_server(const struct topology *t, const char *name)
-{
-    struct htab_node *node =
-        htab_find(&t->servers_by_name, htab_hash(slice_of(name)), topology_server_has_name, name);
-
-    return node != NULL ? CONTAINER_OF(node, struct topology_server, by_name) : NULL;
-}
-
-/* The specification of a server of the configuration that is being put in force; NULL: it has none of that
- * name. */
-static const struct config_server *topology_find_spec(const struct topology *t, const char *name)
-{
-    const struct topology_server *s = topology_find_server(t, name);
-
-    return s != NULL && s->kept ? s->spec : NULL;
-}
-
-void topology_set_endpoints(struct topology *t, const char *server, const struct discover_endpoint *endpoints,
-                            size_t n)
-{
-    struct topology_server *s = topology_find_server(t, server);
-
-    if (s != NULL && s->source == NULL)
-        topology_on_endpoints(endpoints, n, s);
-}
-
-static struct topology_server *topology_apply_server(struct topology *t, struct config_server *spec)
-{
-    struct topology_server *s = topology_find_server(t, spec->name);
-    const struct config_server *before = s != NULL ? s->spec : NULL;
-
-    if (s == NULL) {
-        s = mem_zalloc(sizeof *s);
-        s->topology = t;
-        s->name = mem_strdup(spec->name);
-        t->servers = mem_grow(t->servers, t->n_servers, sizeof(struct topology_server *));
-        t->servers[t->n_servers++] = s;
-        htab_add(&t->servers_by_name, &s->by_name, htab_hash(slice_of(s->name)));
-    }
-    s->kept = true;
-    s->spec = spec;
-    if (before == NULL || !topology_same_places(before, spec)) {
-        s->disputed = false;
-        topology_discover(s);
-    }
-    return s;
-}
-
-static void topology_free_server(struct topology_server *s)
-{
-    discover_remove(s->source);
-    htab_remove(&s->topology->servers_by_name, &s->by_name);
-    for (size_t i = 0; i < s->n_pods; i++)
-        topology_drop_pod(s, s->pods[i]);
-    mem_free(s->pods);
-    mem_free(s->name);
-    mem_free(s);
-}
-
-/* Those that go are not among the others any more when their pods find new owners. */
-static void topology_drop_servers(struct topology *t)
-{
-    struct topology_server **gone = mem_array(NULL, t->n_servers + 1, sizeof(struct topology_server *));
-    size_t kept = 0, n_gone = 0;
-
-    for (size_t i = 0; i < t->n_servers; i++) {
-        if (t->servers[i]->kept)
-            t->servers[kept++] = t->servers[i];
-        else
-            gone[n_gone++] = t->servers[i];
-    }
-    t->n_servers = kept;
-    for (size_t i = 0; i < n_gone; i++)
-        topology_free_server(gone[i]);
-    mem_free(gone);
 }
 
 /* ---- routes ---- */
@@ -708,7 +318,7 @@ static void topology_set_way(struct topology_route *r, const struct topology_way
     const struct config_server *server = w->server;
 
     r->kept = true;
-    r->server = server != &w->missing ? topology_find_server(w->t, server->name) : NULL;
+    r->server = server != &w->missing ? topology_server_find(w->t, server->name) : NULL;
     topology_set_names(r, w);
     r->timeout_us = server->timeout_us > 0 ? server->timeout_us : w->c->upstream_header_timeout_us;
     model_set_pins(r->model, w->route->sticky_ttl_us, w->rules->max_sessions);
@@ -761,7 +371,7 @@ static struct topology_route *topology_put_way(struct topology_way *w)
 /* False: the target is never taken. */
 static bool topology_way_to(struct topology_way *w, const struct route_weight *target)
 {
-    w->server = topology_find_spec(w->t, target->server);
+    w->server = topology_server_find_spec(w->t, target->server);
     w->missing.name = target->server;
     if (w->server == NULL)
         w->server = &w->missing;
@@ -995,7 +605,7 @@ void topology_init(struct topology *t, struct loop *l, struct curlev *c, struct 
     htab_init(&t->servers_by_name, 0);
     htab_init(&t->names, 0);
     route_table_init(&t->table);
-    loop_task_init(&t->reap, topology_on_reap);
+    loop_task_init(&t->reap, topology_pod_on_reap);
 }
 
 void topology_apply(struct topology *t, const struct config *c)
@@ -1014,10 +624,10 @@ void topology_apply(struct topology *t, const struct config *c)
     for (size_t i = 0; i < t->n_routes; i++)
         t->routes[i]->kept = false;
     for (size_t i = 0; i < c->n_servers; i++)
-        topology_apply_server(t, &c->servers[i]);
+        topology_server_apply(t, &c->servers[i]);
     topology_apply_routes(t, c, &rules);
     topology_drop_routes(t);
-    topology_drop_servers(t);
+    topology_server_drop_unkept(t);
     for (size_t i = 0; i < t->n_routes; i++)
         if (t->routes[i]->server == NULL)
             topology_move_waiting(t, t->routes[i]);
@@ -1033,9 +643,9 @@ void topology_free(struct topology *t)
     topology_drop_routes(t);
     for (size_t i = 0; i < t->n_servers; i++)
         t->servers[i]->kept = false;
-    topology_drop_servers(t);
+    topology_server_drop_unkept(t);
     loop_task_cancel(&t->reap);
-    topology_on_reap(&t->reap);
+    topology_pod_on_reap(&t->reap);
     mem_free(t->routes);
     mem_free(t->servers);
     mem_free(t->pods);
