@@ -11,6 +11,7 @@ from kube_api import model_route
 from kube_world import KthenaWorld
 from pod import ok
 from test_errors import check_error
+from test_fairness import usage
 from waiting import DEADLINE, ROOT, wait_until
 
 
@@ -401,6 +402,49 @@ def test_queue_of_a_model_survives_its_objects(world):
     assert three.answer().status == 404
     second.reply()
     assert two.answer().status == 200
+
+
+def test_users_and_limits_outlive_the_targets_of_a_model(world):
+    """A ModelRoute gets a second target and loses the first one: one window, one limit, whatever runs and waits."""
+    w = world(boost=False, enable_fairness_scheduling="true", fairness_max_concurrent="1")
+    a, b = w.pod(None), w.pod(None)
+    for name, pod in (("a", a), ("b", b)):
+        w.put_pod(name, "127.0.0.1", labels={"app": name})
+        w.put_server(name, labels={"app": name}, port=pod.port)
+    w.put_route(servers=["a"])
+    r = w.run()
+    clients = []
+
+    def chat(user, tag):
+        clients.append(r.start_chat(headers=[("X-User-ID", user)], tag=tag))
+
+    def wait_queues(**lengths):
+        want = {"default/" + name: n for name, n in lengths.items()}
+        wait_until(lambda: {q["modelServer"]: q["length"] for q in r.dump("queues")["queues"]} == want, want)
+
+    chat("heavy", "used")
+    a.next().reply(body=usage(1000, 0))
+    assert clients[0].answer().status == 200
+    chat("x", "running")
+    held = a.next()
+    chat("heavy", "heavy")
+    wait_queues(a=1)
+    w.put_route(servers=[("a", 1), ("b", 1)])
+    wait_queues(a=1, b=0)
+    chat("light", "light-a")
+    wait_queues(a=2, b=0)
+    chat("light", "light-b")
+    wait_queues(a=2, b=1)
+    w.put_route(servers=[("b", 1)])
+    wait_queues(b=3)
+    [name] = r.dump("users")["users"]
+    assert (name["waiting"], name["running"], b.active) == (3, 1, 0)
+    held.reply(body={})
+    for tag in ("light-b", "light-a", "heavy"):
+        held = b.next()
+        assert held.tag == tag and b.active == 1
+        held.reply(body={})
+    assert [c.answer().status for c in clients[1:]] == [200] * 4
 
 
 def test_rules_that_are_not_understood_do_not_match_everything(world):
