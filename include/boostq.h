@@ -82,13 +82,15 @@ struct boostq_item {
 };
 
 struct boostq_lane {
-    uint64_t pod_id;          /* 0 for the shared lane */
-    bool open;                /* false: its pod is not usable, nobody may enter */
-    struct heap boosted;      /* boostq_session groups, most recent completion first */
-    struct list waiting;      /* boosted items in order of entry */
-    struct list steps;        /* those with diff > 0, in the same order: at most as many as the bound */
-    size_t n;                 /* length of `waiting` */
-    uint64_t overtakes_total; /* sum of all diff = overtakes of the first item of `waiting` */
+    uint64_t pod_id;     /* 0 for the shared lane */
+    bool open;           /* false: its pod is not usable, nobody may enter */
+    struct heap boosted; /* boostq_session groups, most recent completion first */
+    struct list waiting; /* boosted items in order of entry */
+    struct list steps;   /* those with diff > 0, in the same order: at most as many as the bound */
+    size_t n;            /* length of `waiting` */
+    /* Of the first item of `waiting`, so that it need not be loaded to see that nothing is due. */
+    uint64_t overtakes_total; /* sum of all diff = its overtakes inside the lane */
+    int64_t first_entered_us; /* its entered_lane_us */
     struct list link;         /* in boostq.lanes */
 };
 

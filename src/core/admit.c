@@ -100,11 +100,12 @@ static bool find_in_pod_lanes(const struct admit *a, struct candidate *c, int64_
     c->item = NULL;
     for (size_t i = 0; i < c->model->n_targets; i++) {
         struct model_target *t = c->model->targets[i];
-        struct boostq_item *head = boostq_head_boosted(&t->lane);
+        struct boostq_item *head;
 
         if (model_target_room(t, &a->rules, now_us) != POD_ROOM)
             continue;
         any_room = true;
+        head = boostq_head_boosted(&t->lane);
         if (head != NULL && (c->item == NULL || boostq_before(head, c->item))) {
             c->item = head;
             c->target = t;

@@ -126,7 +126,8 @@ static void lane_enter(struct boostq *q, struct boostq_lane *lane, struct boostq
     item->entry = ++q->last_entry;
     item->diff = 0;
     list_push_back(&lane->waiting, &item->in_lane);
-    lane->n++;
+    if (lane->n++ == 0)
+        lane->first_entered_us = item->entered_lane_us;
 }
 
 static unsigned lane_count(struct boostq_lane *lane, const struct boostq_item *item)
@@ -167,7 +168,8 @@ static void lane_leave(struct boostq_lane *lane, struct boostq_item *item, bool 
     }
     item->diff = 0;
     list_del(&item->in_lane);
-    lane->n--;
+    if (--lane->n > 0 && prev == &lane->waiting)
+        lane->first_entered_us = item_in_lane(prev->next)->entered_lane_us;
 }
 
 static struct boostq_lane *lane_for(struct boostq *q, uint64_t pod_id)
@@ -512,9 +514,14 @@ struct boostq_item *boostq_expire(struct boostq *q, int64_t now_us)
 }
 
 /* The first one has the largest count. */
+static uint64_t most_overtaken(const struct boostq *q, const struct boostq_lane *lane)
+{
+    return lane->overtakes_total + (lane == &q->shared ? q->shared_passed : 0);
+}
+
 static void force_overtaken(struct boostq *q, struct boostq_lane *lane)
 {
-    while (lane->n > 0 && boostq_overtaken(q, item_in_lane(lane->waiting.next)) >= q->rules.max_overtakes) {
+    while (lane->n > 0 && most_overtaken(q, lane) >= q->rules.max_overtakes) {
         force(q, item_in_lane(lane->waiting.next));
         q->stats.forced_by_overtakes++;
     }
@@ -522,7 +529,7 @@ static void force_overtaken(struct boostq *q, struct boostq_lane *lane)
 
 static int64_t sticky_due_us(const struct boostq *q, const struct boostq_lane *lane)
 {
-    return lane->n == 0 ? INT64_MAX : item_in_lane(lane->waiting.next)->entered_lane_us + q->wait_us;
+    return lane->n == 0 ? INT64_MAX : lane->first_entered_us + q->wait_us;
 }
 
 void boostq_force_due(struct boostq *q, int64_t now_us)

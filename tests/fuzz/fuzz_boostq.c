@@ -63,6 +63,7 @@ static size_t check_lane(const struct machine *m, const struct boostq_lane *lane
         const struct boostq_item *item = LIST_ITEM(link, struct boostq_item, in_lane);
 
         CHECK(item->where == BOOSTQ_BOOSTED && item->lane == lane && item->group != NULL);
+        CHECK(last != NULL || lane->first_entered_us == item->entered_lane_us);
         CHECK(last == NULL || last->entry < item->entry);
         CHECK(last == NULL || boostq_overtaken(&m->q, last) >= boostq_overtaken(&m->q, item));
         CHECK((item->diff == 0) == list_empty(&item->by_step));
