@@ -195,12 +195,18 @@ HTTP1_INLINE bool http1_is_no_target(char c)
     return c <= ' ' || c > '~' || c == '#';
 }
 
-/* What is unusual in a name or a host: they mostly are letters, digits, hyphens and dots. */
+/* What is unusual in a field's name: they mostly are letters and hyphens. */
 HTTP1_INLINE bool http1_is_no_word(char c)
 {
     char lower = (char)(c | 0x20);
 
-    return (lower < 'a' || lower > 'z') && (c < '0' || c > '9') && c != '-' && c != '.';
+    return (lower < 'a' || lower > 'z') && c != '-';
+}
+
+/* And in a host with its port: letters, digits, hyphens, dots and the colon stand there mostly. */
+HTTP1_INLINE bool http1_is_no_host(char c)
+{
+    return http1_is_no_word(c) && (c < '.' || c > ':' || c == '/');
 }
 
 #ifdef __SSE2__
@@ -217,14 +223,24 @@ HTTP1_INLINE __m128i http1_is_no_target_sse2(__m128i v)
     return _mm_or_si128(out, _mm_or_si128(http1_equals(v, '#'), http1_equals(v, 0x7f)));
 }
 
-HTTP1_INLINE __m128i http1_is_no_word_sse2(__m128i v)
+HTTP1_INLINE __m128i http1_is_word_sse2(__m128i v)
 {
     const __m128i lower = _mm_or_si128(v, _mm_set1_epi8(0x20));
-    const __m128i letter = http1_at_most(_mm_sub_epi8(lower, _mm_set1_epi8('a')), 'z' - 'a');
-    const __m128i digit = http1_at_most(_mm_sub_epi8(v, _mm_set1_epi8('0')), 9);
-    const __m128i other = http1_at_most(_mm_sub_epi8(v, _mm_set1_epi8('-')), '.' - '-');
 
-    return http1_equals(_mm_or_si128(_mm_or_si128(letter, digit), other), 0);
+    return _mm_or_si128(http1_at_most(_mm_sub_epi8(lower, _mm_set1_epi8('a')), 'z' - 'a'),
+                        http1_equals(v, '-'));
+}
+
+HTTP1_INLINE __m128i http1_is_no_word_sse2(__m128i v)
+{
+    return http1_equals(http1_is_word_sse2(v), 0);
+}
+
+HTTP1_INLINE __m128i http1_is_no_host_sse2(__m128i v)
+{
+    const __m128i other = http1_at_most(_mm_sub_epi8(v, _mm_set1_epi8('.')), ':' - '.');
+
+    return _mm_or_si128(http1_equals(_mm_or_si128(http1_is_word_sse2(v), other), 0), http1_equals(v, '/'));
 }
 #endif
 
@@ -249,7 +265,7 @@ static bool http1_is_host(const struct http1_head *head, struct slice host)
 {
     size_t at = (size_t)(host.p - head->base), end = at + host.n;
 
-    at = http1_search(head->base, at, end, HTTP1_KIND(http1_is_no_word));
+    at = http1_search(head->base, at, end, HTTP1_KIND(http1_is_no_host));
     while (at < end && (http1_class[(unsigned char)head->base[at]] & HTTP1_IN_HOST) != 0)
         at++;
     return at == end;
@@ -275,14 +291,28 @@ static struct slice http1_authority(struct slice target)
 
 /* The methods of APIs. CONNECT would make a tunnel, TRACE would send credentials back, and nobody needs the
  * others. */
+static bool http1_is_method(struct slice word)
+{
+    switch (word.n) {
+    case 3:
+        return memcmp(word.p, "GET", 3) == 0 || memcmp(word.p, "PUT", 3) == 0;
+    case 4:
+        return memcmp(word.p, "POST", 4) == 0 || memcmp(word.p, "HEAD", 4) == 0;
+    case 5:
+        return memcmp(word.p, "PATCH", 5) == 0;
+    case 6:
+        return memcmp(word.p, "DELETE", 6) == 0;
+    case 7:
+        return memcmp(word.p, "OPTIONS", 7) == 0;
+    default:
+        return false;
+    }
+}
+
 static ssize_t http1_check_method(struct http1 *h, struct slice method)
 {
-    static const char *const known[] = {"POST", "GET", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"};
-
-    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
-        if (slice_eq(method, slice_of(known[i])))
-            return 0;
-    }
+    if (http1_is_method(method))
+        return 0;
     for (size_t i = 0; i < method.n; i++) {
         if (!http1_is_token(method.p[i]))
             return http1_fail(h, HTTP1_BAD, "not a request line: expected METHOD TARGET HTTP/1.1");
@@ -331,15 +361,15 @@ static ssize_t http1_no_request_line(struct http1 *h, const char *base, size_t n
 static ssize_t http1_request_line(struct http1 *h, const char *base, size_t n)
 {
     struct http1_head *head = h->head;
-    size_t last = n - 9; /* where the space before the version is */
-    const char *first;
+    size_t first = 0, last = n - 9; /* where the spaces before the target and the version are */
 
     if (n < 10 || base[last] != ' ' || !http1_is_version((struct slice){base + last + 1, 8}, &head->minor))
         return http1_no_request_line(h, base, n);
-    first = memchr(base, ' ', last);
-    if (first == NULL || first == base)
+    while (base[first] != ' ')
+        first++;
+    if (first == last || first == 0)
         return http1_no_request_line(h, base, n);
-    head->method_n = (uint32_t)(first - base);
+    head->method_n = (uint32_t)first;
     head->target = head->method_n + 1;
     head->target_n = (uint32_t)last - head->target;
     if (http1_check_method(h, http1_method(head)) < 0)
@@ -377,6 +407,12 @@ HTTP1_APART static ssize_t http1_first_line(struct http1 *h, const char *base, s
 
 /* ---- fields ---- */
 
+/* Inside a line, where tabs are the only control bytes. */
+HTTP1_INLINE bool http1_is_inner_blank(char c)
+{
+    return (unsigned char)c <= ' ';
+}
+
 static void http1_note_field(struct http1_head *head, unsigned id)
 {
     const uint32_t bit = UINT32_C(1) << id;
@@ -389,12 +425,14 @@ static void http1_note_field(struct http1_head *head, unsigned id)
     head->n_fields++;
 }
 
-/* base[at..end) is a line without its CRLF: NAME: VALUE. The CR stops what is searched for. */
-HTTP1_APART static ssize_t http1_field_line(struct http1 *h, const char *base, size_t at, size_t end)
+/* base[at..end) is a line without its CRLF: NAME: VALUE. The CR stops what is searched for, up to
+ * base[readable). */
+HTTP1_INLINE ssize_t http1_field_line(struct http1 *h, const char *base, size_t at, size_t end,
+                                      size_t readable)
 {
     struct http1_head *head = h->head;
     struct http1_field *field = &head->fields[head->n_fields];
-    size_t colon = http1_search(base, at, end, HTTP1_KIND(http1_is_no_word)), value;
+    size_t colon = http1_search(base, at, readable, HTTP1_KIND(http1_is_no_word)), value;
 
     while (base[colon] != ':' && http1_is_token(base[colon]))
         colon++;
@@ -403,9 +441,9 @@ HTTP1_APART static ssize_t http1_field_line(struct http1 *h, const char *base, s
     if (head->n_fields == HTTP1_MAX_FIELDS || colon - at > UINT16_MAX)
         return http1_fail(h, HTTP1_HEAD_TOO_LARGE,
                           "more than 128 fields in the head, or a name longer than 65535 bytes");
-    for (value = colon + 1; http1_is_blank(base[value]);)
+    for (value = colon + 1; value < end && http1_is_inner_blank(base[value]);)
         value++;
-    while (end > value && http1_is_blank(base[end - 1]))
+    while (end > value && http1_is_inner_blank(base[end - 1]))
         end--;
     field->name = (uint32_t)at;
     field->name_n = (uint16_t)(colon - at);
@@ -418,28 +456,25 @@ HTTP1_APART static ssize_t http1_field_line(struct http1 *h, const char *base, s
 
 /* ---- lines ---- */
 
-/* A CR stands at `at`, and another byte behind it. Every line has to end with CR LF and nothing else: some
- * servers take a lone CR for the end of a field (CVE-2023-30589), some a lone LF. Returns as http1_head. */
-static ssize_t http1_line_end(struct http1 *h, const char *base, size_t at)
+/* base[line..at) is a line without its CRLF. Returns as http1_head. */
+HTTP1_INLINE ssize_t http1_line(struct http1 *h, const char *base, size_t line, size_t at, size_t readable)
 {
-    if (base[at + 1] != '\n')
-        return http1_fail(h, HTTP1_BAD, "CR without LF in the head: lines end with CR LF");
-    if (at == h->line && at > 0)
+    if (line == 0)
+        return http1_first_line(h, base, at);
+    if (at == line)
         return (ssize_t)at + 2;
-    if ((h->line == 0 ? http1_first_line(h, base, at) : http1_field_line(h, base, h->line, at)) < 0)
-        return -1;
-    h->line = h->parsed = at + 2;
-    return 0;
+    return http1_field_line(h, base, line, at, readable);
 }
 
-/* A control byte stands at `at`. */
-static ssize_t http1_control(struct http1 *h, const char *base, size_t at)
+/* A control byte stands at `at`, and it is no line's end. Every line has to end with CR LF and nothing else:
+ * some servers take a lone CR for the end of a field (CVE-2023-30589), some a lone LF. */
+HTTP1_APART static ssize_t http1_control(struct http1 *h, char c)
 {
-    if (base[at] == '\r')
-        return http1_line_end(h, base, at);
-    if (base[at] == '\n')
+    if (c == '\r')
+        return http1_fail(h, HTTP1_BAD, "CR without LF in the head: lines end with CR LF");
+    if (c == '\n')
         return http1_fail(h, HTTP1_BAD, "LF without CR in the head: lines end with CR LF");
-    if (base[at] != '\t' || h->line == 0)
+    if (c != '\t' || h->line == 0)
         return http1_fail(h, HTTP1_BAD, "control byte in the head: expected text");
     return 0;
 }
@@ -447,18 +482,24 @@ static ssize_t http1_control(struct http1 *h, const char *base, size_t at)
 /* From one control byte to the next in base[h->parsed..end). */
 static ssize_t http1_scan_lines(struct http1 *h, const char *base, size_t end)
 {
+    size_t line = h->line;
+
     for (size_t block = h->parsed; block < end; block += 64) {
         uint64_t bits = http1_bits64(base, block, end, HTTP1_KIND(http1_is_control));
 
+        if (block < line)
+            bits &= bits - 1; /* the LF of the last line of the block before */
         for (; bits != 0; bits &= bits - 1) {
             const size_t at = block + (unsigned)__builtin_ctzll(bits);
-            ssize_t n;
+            const bool ends = memcmp(base + at, "\r\n", 2) == 0;
+            const ssize_t n = ends ? http1_line(h, base, line, at, end) : http1_control(h, base[at]);
 
-            if (at < h->parsed)
-                continue; /* the LF of the line before */
-            n = http1_control(h, base, at);
             if (n != 0)
                 return n;
+            if (!ends)
+                continue;
+            h->line = line = at + 2;
+            bits &= bits - 1; /* the LF, if it is in this block */
         }
     }
     h->parsed = end;
@@ -523,14 +564,17 @@ static ssize_t http1_check_connection(struct http1 *h)
 /* Up to 19 digits: no sign, no list, nothing that could overflow on the way. */
 static bool http1_length(struct slice text, uint64_t *length)
 {
+    uint64_t n = 0;
+
     if (text.n == 0 || text.n > 19)
         return false;
     for (size_t i = 0; i < text.n; i++) {
         if (!http1_is_digit(text.p[i]))
             return false;
-        *length = *length * 10 + (uint64_t)(text.p[i] - '0');
+        n = n * 10 + (uint64_t)(text.p[i] - '0');
     }
-    return *length <= INT64_MAX;
+    *length = n;
+    return n <= INT64_MAX;
 }
 
 static ssize_t http1_check_framing(struct http1 *h)
