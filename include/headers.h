@@ -71,7 +71,7 @@ struct headers_own {
 };
 /* False as for headers_request_block. */
 MUST_CHECK bool headers_own_block(struct buf *out, const struct headers_own *r);
-/* True for text/event-stream with any parameters. */
+/* True for text/event-stream with any parameters. Without blanks at its ends, as a head has it. */
 bool headers_is_event_stream(struct slice content_type);
 /* Value of the first field of that name (any case) among fields as headers_request_block writes them; {NULL,
  * 0}: none. */

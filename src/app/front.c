@@ -42,10 +42,10 @@ static void front_probe(struct client *c, unsigned status, const char *body)
     client_end(c, reply_send(c, &r));
 }
 
-static bool front_health(struct client *c, struct slice path)
+static bool front_health(struct client *c)
 {
-    if (!front_is_get(c->head))
-        return false;
+    const struct slice path = headers_path(http1_target(c->head));
+
     if (slice_eq(path, SLICE("/healthz"))) {
         front_probe(c, 200, "{\"message\":\"ok\"}");
         return true;
@@ -156,9 +156,9 @@ static void front_options(struct request *r, const struct http1_head *h)
 }
 
 /* What can be answered on the head alone. True: it was. */
-static bool front_answer_early(struct request *r, const struct http1_head *h, struct slice path)
+static bool front_answer_early(struct request *r, const struct http1_head *h)
 {
-    if (!slice_starts(path, SLICE("/v1/"))) {
+    if (!slice_starts(request_path(r), SLICE("/v1/"))) {
         request_finish(r, OUTCOME_PATH_NOT_FOUND, NULL);
         return true;
     }
@@ -171,13 +171,12 @@ static bool front_answer_early(struct request *r, const struct http1_head *h, st
 
 static bool front_on_head(struct client *c)
 {
-    const struct slice path = headers_path(http1_target(c->head));
     struct request *r;
 
-    if (front_health(c, path))
+    if (front_is_get(c->head) && front_health(c))
         return false;
     r = request_new(front_server(c), c);
-    return !front_answer_early(r, c->head, path) && request_take_head(r);
+    return !front_answer_early(r, c->head) && request_take_head(r);
 }
 
 static bool front_wants_models(const struct request *r)

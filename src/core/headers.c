@@ -2,7 +2,7 @@
  * result is reserved first, and runs of fields that stay are copied as they came. Which connection a head
  * goes to, and what body follows, is decided by the caller. */
 #include "headers.h"
-#include "number.h"
+#include "text.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -168,34 +168,20 @@ size_t headers_request_id(struct slice from_client, char out[HEADERS_REQUEST_ID_
 
 /* ---- writing ---- */
 
-static char *headers_put(char *at, struct slice s)
-{
-    if (s.n > 0)
-        memcpy(at, s.p, s.n);
-    return at + s.n;
-}
-
-#define HEADERS_PUT(at, literal) headers_put((at), SLICE(literal))
-
 /* n is at most INT64_MAX. */
-static char *headers_put_number(char *at, uint64_t n)
-{
-    return at + number_format_int((int64_t)n, at);
-}
-
 static char *headers_put_length(char *at, uint64_t n)
 {
-    at = HEADERS_PUT(at, "Content-Length: ");
-    at = headers_put_number(at, n);
-    return HEADERS_PUT(at, "\r\n");
+    at = text_add(at, SLICE("Content-Length: "));
+    at = text_add_int(at, (int64_t)n);
+    return text_add(at, SLICE("\r\n"));
 }
 
 /* before: the field's name with ": ". */
 static char *headers_put_line(char *at, struct slice before, struct slice value)
 {
-    at = headers_put(at, before);
-    at = headers_put(at, value);
-    return HEADERS_PUT(at, "\r\n");
+    at = text_add(at, before);
+    at = text_add(at, value);
+    return text_add(at, SLICE("\r\n"));
 }
 
 static char *headers_put_request_id(char *at, struct slice id)
@@ -258,10 +244,10 @@ static char *headers_put_fields(char *at, const struct http1_head *head, uint32_
     for (const struct http1_field *f = head->fields, *last = f + head->n_fields; f < last; f++) {
         if ((drop >> f->id & 1) == 0 && !(look && headers_is_dropped(head, f, drop_cors)))
             continue;
-        at = headers_put(at, (struct slice){head->base + run, f->name - run});
+        at = text_add(at, (struct slice){head->base + run, f->name - run});
         run = f + 1 < last ? f[1].name : end;
     }
-    return headers_put(at, (struct slice){head->base + run, end - run});
+    return text_add(at, (struct slice){head->base + run, end - run});
 }
 
 /* ---- requests ---- */
@@ -317,37 +303,37 @@ static char *headers_put_request_line(char *at, const struct http1_head *head)
 {
     struct slice target = headers_origin(http1_target(head));
 
-    at = headers_put(at, http1_method(head));
+    at = text_add(at, http1_method(head));
     *at++ = ' ';
     if (target.n == 0 || target.p[0] == '?')
         *at++ = '/';
-    at = headers_put(at, target);
-    return HEADERS_PUT(at, " HTTP/1.1\r\n");
+    at = text_add(at, target);
+    return text_add(at, SLICE(" HTTP/1.1\r\n"));
 }
 
 /* All that the client's own fields say, in order, then the client. */
 static char *headers_put_forwarded_for(char *at, const struct headers_request *r)
 {
-    at = HEADERS_PUT(at, "X-Forwarded-For: ");
+    at = text_add(at, SLICE("X-Forwarded-For: "));
     for (size_t i = 0; http1_has(r->head, HEADER_X_FORWARDED_FOR) && i < r->head->n_fields; i++) {
         const struct http1_field *f = &r->head->fields[i];
 
         if (f->id == HEADER_X_FORWARDED_FOR && f->value_n > 0) {
-            at = headers_put(at, http1_value(r->head, f));
-            at = HEADERS_PUT(at, ", ");
+            at = text_add(at, http1_value(r->head, f));
+            at = text_add(at, SLICE(", "));
         }
     }
-    at = headers_put(at, r->peer_ip);
-    return HEADERS_PUT(at, "\r\n");
+    at = text_add(at, r->peer_ip);
+    return text_add(at, SLICE("\r\n"));
 }
 
 static char *headers_put_forwarded_proto(char *at, const struct headers_request *r)
 {
     struct slice proto = http1_find(r->head, HEADER_X_FORWARDED_PROTO);
 
-    at = HEADERS_PUT(at, "X-Forwarded-Proto: ");
-    at = headers_put(at, proto.n > 0 ? proto : slice_of(r->proto));
-    return HEADERS_PUT(at, "\r\n");
+    at = text_add(at, SLICE("X-Forwarded-Proto: "));
+    at = text_add(at, proto.n > 0 ? proto : slice_of(r->proto));
+    return text_add(at, SLICE("\r\n"));
 }
 
 bool headers_request_block(struct buf *out, const struct headers_request *r, size_t *line_bytes)
@@ -367,7 +353,7 @@ bool headers_request_block(struct buf *out, const struct headers_request *r, siz
     at = headers_put_request_id(at, r->request_id);
     at = headers_put_forwarded_for(at, r);
     at = headers_put_forwarded_proto(at, r);
-    at = HEADERS_PUT(at, "\r\n");
+    at = text_add(at, SLICE("\r\n"));
     buf_commit(out, (size_t)(at - start));
     return true;
 }
@@ -377,9 +363,9 @@ size_t headers_pod_fields(char out[HEADERS_POD_FIELDS_MAX], struct slice authori
     char *at = out;
 
     assert(authority.n <= 300);
-    at = HEADERS_PUT(at, "Host: ");
-    at = headers_put(at, authority);
-    at = HEADERS_PUT(at, "\r\n");
+    at = text_add(at, SLICE("Host: "));
+    at = text_add(at, authority);
+    at = text_add(at, SLICE("\r\n"));
     if (content_length >= 0)
         at = headers_put_length(at, (uint64_t)content_length);
     return (size_t)(at - out);
@@ -392,7 +378,6 @@ bool headers_is_event_stream(struct slice content_type)
     const struct slice name = SLICE("text/event-stream");
     struct slice rest;
 
-    content_type = slice_trim(content_type);
     if (content_type.n < name.n || !slice_ieq((struct slice){content_type.p, name.n}, name))
         return false;
     rest = slice_trim((struct slice){content_type.p + name.n, content_type.n - name.n});
@@ -411,8 +396,8 @@ bool headers_is_json(struct slice content_type)
 static char *headers_put_connection(char *at, bool keep_alive, unsigned client_minor)
 {
     if (!keep_alive)
-        return HEADERS_PUT(at, "Connection: close\r\n");
-    return client_minor == 0 ? HEADERS_PUT(at, "Connection: keep-alive\r\n") : at;
+        return text_add(at, SLICE("Connection: close\r\n"));
+    return client_minor == 0 ? text_add(at, SLICE("Connection: keep-alive\r\n")) : at;
 }
 
 static char *headers_put_framing(char *at, const struct headers_response *r)
@@ -424,7 +409,7 @@ static char *headers_put_framing(char *at, const struct headers_response *r)
         return headers_put_length(at, r->content_length);
     case HTTP1_CHUNKED:
         assert(r->client_minor > 0);
-        return HEADERS_PUT(at, "Transfer-Encoding: chunked\r\n");
+        return text_add(at, SLICE("Transfer-Encoding: chunked\r\n"));
     case HTTP1_NO_BODY:
         return r->has_length && status >= 200 && status != 204 ? headers_put_length(at, r->content_length)
                                                                : at;
@@ -435,11 +420,11 @@ static char *headers_put_framing(char *at, const struct headers_response *r)
 
 static char *headers_put_status_line(char *at, const struct http1_head *head)
 {
-    at = HEADERS_PUT(at, "HTTP/1.1 ");
-    at = headers_put_number(at, head->status);
+    at = text_add(at, SLICE("HTTP/1.1 "));
+    at = text_add_int(at, head->status);
     *at++ = ' ';
-    at = headers_put(at, (struct slice){head->base + head->reason, head->reason_n});
-    return HEADERS_PUT(at, "\r\n");
+    at = text_add(at, (struct slice){head->base + head->reason, head->reason_n});
+    return text_add(at, SLICE("\r\n"));
 }
 
 bool headers_response_block(struct buf *out, const struct headers_response *r)
@@ -457,9 +442,9 @@ bool headers_response_block(struct buf *out, const struct headers_response *r)
     at = headers_put_request_id(at, r->request_id);
     if (headers_is_event_stream(http1_find(r->head, HEADER_CONTENT_TYPE)) &&
         !http1_has(r->head, HEADER_X_ACCEL_BUFFERING))
-        at = HEADERS_PUT(at, "X-Accel-Buffering: no\r\n");
-    at = headers_put(at, r->cors);
-    at = HEADERS_PUT(at, "\r\n");
+        at = text_add(at, SLICE("X-Accel-Buffering: no\r\n"));
+    at = text_add(at, r->cors);
+    at = text_add(at, SLICE("\r\n"));
     buf_commit(out, (size_t)(at - start));
     return true;
 }
@@ -502,8 +487,8 @@ bool headers_own_block(struct buf *out, const struct headers_own *r)
     start = at = buf_reserve(out, type.n + extra.n + HEADERS_EXTRA_BYTES);
     if (start == NULL)
         return false;
-    at = HEADERS_PUT(at, "HTTP/1.1 ");
-    at = headers_put_number(at, r->status);
+    at = text_add(at, SLICE("HTTP/1.1 "));
+    at = text_add_int(at, r->status);
     at = headers_put_line(at, SLICE(" "), slice_of(headers_reason(r->status)));
     at = headers_put_line(at, SLICE("Date: "), r->date);
     if (type.n > 0)
@@ -512,8 +497,8 @@ bool headers_own_block(struct buf *out, const struct headers_own *r)
         at = headers_put_length(at, r->content_length);
     at = headers_put_connection(at, r->keep_alive, r->client_minor);
     at = headers_put_request_id(at, r->request_id);
-    at = headers_put(at, extra);
-    at = HEADERS_PUT(at, "\r\n");
+    at = text_add(at, extra);
+    at = text_add(at, SLICE("\r\n"));
     buf_commit(out, (size_t)(at - start));
     return true;
 }
