@@ -28,7 +28,7 @@ say = $(if $(V),,@echo '  $(1)' '$(patsubst $(CURDIR)/%,%,$@)')
 
 CFLAGS ?= -O2 -g
 warn   := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Werror
-harden := -fPIE -fstack-protector-strong
+harden := -fPIE -fno-plt -fstack-protector-strong
 ifeq ($(SAN),)
 harden += $(if $(filter-out -O0,$(filter -O%,$(CFLAGS))),-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
 else

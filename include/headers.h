@@ -26,15 +26,15 @@ size_t headers_request_id(struct slice from_client, char out[HEADERS_REQUEST_ID_
  * CRLF. What is missing in between and depends on the pod (Host, Content-Length) the caller writes between
  * line and fields with headers_pod_fields. False, with nothing appended, when the buffer has no room for
  * head->bytes + HEADERS_EXTRA_BYTES more. */
-#define HEADERS_EXTRA_BYTES 512 /* request_id is at most HEADERS_REQUEST_ID_MAX bytes, peer_ip at most 64 */
+#define HEADERS_EXTRA_BYTES 320 /* request_id is at most HEADERS_REQUEST_ID_MAX bytes, peer_ip at most 64 */
 struct headers_request {
     const struct http1_head *head;
     struct slice request_id, peer_ip;
-    const char *proto;    /* "http" or "https" as the client reached us */
+    struct slice proto;   /* "http" or "https" as the client reached us */
     bool readable_answer; /* without Accept-Encoding: the router has to understand the answer */
 };
 MUST_CHECK bool headers_request_block(struct buf *out, const struct headers_request *r, size_t *line_bytes);
-#define HEADERS_POD_FIELDS_MAX 400
+#define HEADERS_POD_FIELDS_MAX 352
 /* "Host: AUTHORITY\r\nContent-Length: N\r\n" (no length line for content_length < 0: a request without body).
  * Returns the length; authority is at most 300 bytes. */
 size_t headers_pod_fields(char out[HEADERS_POD_FIELDS_MAX], struct slice authority, int64_t content_length);
@@ -71,7 +71,10 @@ struct headers_own {
 };
 /* False as for headers_request_block. */
 MUST_CHECK bool headers_own_block(struct buf *out, const struct headers_own *r);
-/* True for text/event-stream with any parameters. Without blanks at its ends, as a head has it. */
+/* True for that type (in lower case) with any parameters. content_type has no blanks at its ends, as in a
+ * head. */
+bool headers_is_type(struct slice content_type, struct slice type);
+/* The same for text/event-stream. */
 bool headers_is_event_stream(struct slice content_type);
 /* Value of the first field of that name (any case) among fields as headers_request_block writes them; {NULL,
  * 0}: none. */

@@ -163,7 +163,7 @@ bool request_take_head(struct request *r)
     const struct headers_request h = {.head = r->client->head,
                                       .request_id = request_id(r),
                                       .peer_ip = slice_of(r->client->address),
-                                      .proto = client_is_secure(r->client) ? "https" : "http",
+                                      .proto = client_is_secure(r->client) ? SLICE("https") : SLICE("http"),
                                       .readable_answer = r->server->config->inject_stream_usage};
     struct request_outgoing *o = r->out = mem_zalloc(sizeof *o);
 

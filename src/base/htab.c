@@ -44,7 +44,7 @@ static uint64_t load_le(const char *p)
 }
 
 /* The last bytes, fewer than 8, below the length; read together with those before them where there are. */
-static uint64_t last_word(struct slice s)
+static inline uint64_t last_word(struct slice s)
 {
     const size_t n = s.n % 8;
     uint64_t word = (uint64_t)s.n << 56;
@@ -80,8 +80,9 @@ __attribute__((always_inline)) static inline void sip_start(uint64_t v[4], struc
 
 __attribute__((always_inline)) static inline uint64_t sip_end(uint64_t v[4])
 {
-    for (int i = 0; i < 3; i++)
-        sip_round(v);
+    sip_round(v);
+    sip_round(v);
+    sip_round(v);
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 

@@ -48,7 +48,7 @@ static bool headers_is(const char *name, const char *lower, size_t n)
 #define HEADERS_NAME(id, name, n, first, last) [HEADERS_PLACE(n, first, last)] = {name, n, id}
 
 static const struct {
-    char name[22];
+    char name[30];
     uint8_t n, id;
 } headers_names[64] = {
     HEADERS_NAME(HEADER_TE, "te", 2, 't', 'e'),
@@ -332,7 +332,7 @@ static char *headers_put_forwarded_proto(char *at, const struct headers_request 
     struct slice proto = http1_find(r->head, HEADER_X_FORWARDED_PROTO);
 
     at = text_add(at, SLICE("X-Forwarded-Proto: "));
-    at = text_add(at, proto.n > 0 ? proto : slice_of(r->proto));
+    at = text_add(at, proto.n > 0 ? proto : r->proto);
     return text_add(at, SLICE("\r\n"));
 }
 
@@ -343,7 +343,7 @@ bool headers_request_block(struct buf *out, const struct headers_request *r, siz
                           (r->readable_answer ? HEADERS_BIT(HEADER_ACCEPT_ENCODING) : 0);
     char *start, *at;
 
-    assert(r->request_id.n <= HEADERS_REQUEST_ID_MAX && r->peer_ip.n <= 64 && strlen(r->proto) <= 5);
+    assert(r->request_id.n <= HEADERS_REQUEST_ID_MAX && r->peer_ip.n <= 64 && r->proto.n <= 5);
     start = at = buf_reserve(out, r->head->bytes + HEADERS_EXTRA_BYTES);
     if (start == NULL)
         return false;
@@ -373,15 +373,19 @@ size_t headers_pod_fields(char out[HEADERS_POD_FIELDS_MAX], struct slice authori
 
 /* ---- answers ---- */
 
-bool headers_is_event_stream(struct slice content_type)
+bool headers_is_type(struct slice content_type, struct slice type)
 {
-    const struct slice name = SLICE("text/event-stream");
     struct slice rest;
 
-    if (content_type.n < name.n || !slice_ieq((struct slice){content_type.p, name.n}, name))
+    if (content_type.n < type.n || !slice_ieq((struct slice){content_type.p, type.n}, type))
         return false;
-    rest = slice_trim((struct slice){content_type.p + name.n, content_type.n - name.n});
+    rest = slice_trim((struct slice){content_type.p + type.n, content_type.n - type.n});
     return rest.n == 0 || rest.p[0] == ';';
+}
+
+bool headers_is_event_stream(struct slice content_type)
+{
+    return headers_is_type(content_type, SLICE("text/event-stream"));
 }
 
 bool headers_is_json(struct slice content_type)
@@ -421,7 +425,7 @@ static char *headers_put_framing(char *at, const struct headers_response *r)
 static char *headers_put_status_line(char *at, const struct http1_head *head)
 {
     at = text_add(at, SLICE("HTTP/1.1 "));
-    at = text_add_int(at, head->status);
+    at = text_add(at, (struct slice){head->base + sizeof("HTTP/1.1"), 3});
     *at++ = ' ';
     at = text_add(at, (struct slice){head->base + head->reason, head->reason_n});
     return text_add(at, SLICE("\r\n"));

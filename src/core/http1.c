@@ -417,10 +417,10 @@ static void http1_note_field(struct http1_head *head, unsigned id)
 {
     const uint32_t bit = UINT32_C(1) << id;
 
-    if ((head->has & bit) == 0)
-        head->first[id] = (uint8_t)head->n_fields;
-    else
+    if (http1_has(head, id))
         head->repeats |= bit;
+    else
+        head->first[id] = (uint8_t)head->n_fields;
     head->has |= bit;
     head->n_fields++;
 }
@@ -568,10 +568,12 @@ static bool http1_length(struct slice text, uint64_t *length)
 
     if (text.n == 0 || text.n > 19)
         return false;
-    for (size_t i = 0; i < text.n; i++) {
-        if (!http1_is_digit(text.p[i]))
+    for (const char *p = text.p, *end = p + text.n; p < end; p++) {
+        const unsigned digit = (unsigned)*p - '0';
+
+        if (digit > 9)
             return false;
-        n = n * 10 + (uint64_t)(text.p[i] - '0');
+        n = n * 10 + digit;
     }
     *length = n;
     return n <= INT64_MAX;

@@ -1,6 +1,7 @@
 /* multipart: walks the parts of a form by their delimiters. It owns nothing; whose field it is, is the
  * caller's business. */
 #include "multipart.h"
+#include "headers.h"
 
 #include <assert.h>
 
@@ -53,7 +54,7 @@ static struct slice parameter(struct slice field, struct slice name)
 
 bool multipart_is_form(struct slice content_type)
 {
-    return slice_ieq(slice_trim(slice_cut(&content_type, ';')), SLICE("multipart/form-data"));
+    return headers_is_type(content_type, SLICE("multipart/form-data"));
 }
 
 struct slice multipart_boundary(struct slice content_type)

@@ -237,7 +237,7 @@ static void check_chunked(const struct outcome *o, const char *data)
 static void check_written(const struct http1_head *head)
 {
     struct headers_request request = {
-        .head = head, .request_id = SLICE("id"), .peer_ip = SLICE("::1"), .proto = "http"};
+        .head = head, .request_id = SLICE("id"), .peer_ip = SLICE("::1"), .proto = SLICE("http")};
     struct headers_response response = {
         .head = head, .request_id = SLICE("id"), .client_minor = 1, .framing = HTTP1_CHUNKED};
     bool is_request = head->status == 0;

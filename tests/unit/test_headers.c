@@ -112,7 +112,7 @@ static void check_request(const char *in, const char *line, const char *rest)
 {
     struct http1_head head;
     struct headers_request r = {
-        .head = &head, .request_id = SLICE("id1"), .peer_ip = SLICE("10.0.0.9"), .proto = "http"};
+        .head = &head, .request_id = SLICE("id1"), .peer_ip = SLICE("10.0.0.9"), .proto = SLICE("http")};
     struct buf out;
     size_t line_bytes;
 
@@ -328,7 +328,7 @@ static void test_no_room(void **state)
 {
     struct http1_head head;
     struct headers_request request = {
-        .head = &head, .request_id = SLICE("i"), .peer_ip = SLICE("p"), .proto = "http"};
+        .head = &head, .request_id = SLICE("i"), .peer_ip = SLICE("p"), .proto = SLICE("http")};
     struct headers_response response = {.head = &head, .framing = HTTP1_SIZED};
     struct buf out;
     size_t line_bytes;
