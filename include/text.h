@@ -43,9 +43,10 @@ static inline void text_copy(char *to, const char *from, size_t n_bytes)
         TEXT_COPY_ENDS(uint64_t, to, from, n_bytes);
     } else if (n_bytes >= 4) {
         TEXT_COPY_ENDS(uint32_t, to, from, n_bytes);
-    } else {
-        for (size_t i = 0; i < n_bytes; i++)
-            to[i] = from[i];
+    } else if (n_bytes >= 2) {
+        TEXT_COPY_ENDS(uint16_t, to, from, n_bytes);
+    } else if (n_bytes > 0) {
+        *to = *from;
     }
 }
 

@@ -120,20 +120,12 @@ static void headers_random(unsigned char out[16])
     memcpy(out, pool + left, 16);
 }
 
-/* Sixteen hexadecimal digits: the low halves of 8 bytes, then the high halves. */
-static void headers_put_hex(char *at, const unsigned char bytes[8])
+/* Hexadecimal digits of sixteen numbers below 16, each in one step for all. */
+typedef unsigned char headers_16 __attribute__((vector_size(16)));
+
+static headers_16 headers_hex(headers_16 numbers)
 {
-    const uint64_t ones = UINT64_C(0x0101010101010101);
-
-    for (unsigned shift = 0; shift < 8; shift += 4) {
-        uint64_t halves, letters;
-
-        memcpy(&halves, bytes, sizeof(halves));
-        halves = halves >> shift & ones * 0x0f;
-        letters = (halves + ones * 6) >> 4 & ones;
-        halves += ones * '0' + letters * ('a' - '0' - 10);
-        memcpy(at + 2 * shift, &halves, sizeof(halves));
-    }
+    return numbers + '0' + ((headers_16)(numbers > 9) & ('a' - '0' - 10));
 }
 
 /* A new UUID of version 4 (RFC 9562). Which digit a random bit goes into is of no interest. */
@@ -141,12 +133,16 @@ static size_t headers_uuid(char out[HEADERS_REQUEST_ID_MAX + 1])
 {
     unsigned char bytes[16];
     char digits[32];
+    headers_16 all, lower, upper;
 
     headers_random(bytes);
-    bytes[4] = (bytes[4] & 0x0f) | 0x40; /* the version, digit 12 */
-    bytes[8] = (bytes[8] & 0xf3) | 0x08; /* the variant, digit 16 */
-    headers_put_hex(digits, bytes);
-    headers_put_hex(digits + 16, bytes + 8);
+    bytes[12] = (bytes[12] & 0xf0) | 0x04; /* the version, digit 12 */
+    bytes[0] = (bytes[0] & 0x3f) | 0x80;   /* the variant, digit 16 */
+    memcpy(&all, bytes, sizeof(all));
+    lower = headers_hex(all & 0x0f);
+    upper = headers_hex(all >> 4);
+    memcpy(digits, &lower, sizeof(lower));
+    memcpy(digits + 16, &upper, sizeof(upper));
     memcpy(out, digits, 8);
     memcpy(out + 9, digits + 8, 4);
     memcpy(out + 14, digits + 12, 4);
