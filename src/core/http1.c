@@ -491,7 +491,7 @@ static ssize_t http1_scan_lines(struct http1 *h, const char *base, size_t end)
             bits &= bits - 1; /* the LF of the last line of the block before */
         for (; bits != 0; bits &= bits - 1) {
             const size_t at = block + (unsigned)__builtin_ctzll(bits);
-            const bool ends = memcmp(base + at, "\r\n", 2) == 0;
+            const bool ends = base[at] == '\r' && base[at + 1] == '\n'; /* a CR is not the last byte */
             const ssize_t n = ends ? http1_line(h, base, line, at, end) : http1_control(h, base[at]);
 
             if (n != 0)
