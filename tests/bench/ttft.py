@@ -4,7 +4,7 @@
 For each regime of workload.h and each policy: simulated pods, the router and the clients (turns) are started on 127.0.0.1,
 the sessions are played for the regime's time, and the same sessions are played in queue_sim. All durations, those of the
 router's options too, are divided by the regime's scale; the tables are in model time. Seeds are fixed: repetition n has
-seed n. Rows go to BUILD/bench/ttft.json, tables to BUILD/bench/ttft.md, plots (plots.py) beside them.
+seed n, and queue_sim, which takes no time, plays ten times as many. Rows go to BUILD/bench/ttft.json, tables to BUILD/bench/ttft.md, plots (plots.py) beside them.
 
     ttft.py [--quick] [--repetitions N] [--jobs N] [--regimes A,B] [--policies "A;B"] [--no-real] [--no-plots]
 """
@@ -104,6 +104,12 @@ POLICIES = [
 
 
 # ---- the simulated run ----
+
+SIM_TIMES = 10  # as many repetitions as the real run has: of two medians that are compared one at least is without noise
+
+
+def sim_seeds(repetitions):
+    return range(1, SIM_TIMES * repetitions + 1)
 
 
 def run_sim(regime, policy, seed, more=()):
@@ -368,7 +374,7 @@ ORDER_COLUMNS = [("turns/s", "turns_per_s", None), ("warm", "warm", None), ("fir
 def order_row(regime, blocks, bound, repetitions):
     policy = Policy("", "prefer", 10, bound=bound)
     rows = [[run_sim(regime, policy, seed, ["--kv-blocks", str(blocks), "--warm-order", order])
-             for seed in range(1, repetitions + 1)] for order in ORDERS]
+             for seed in sim_seeds(repetitions)] for order in ORDERS]
     cells = [" / ".join(f"{statistics.median(values(r, *key)):.2f}" for r in rows) for _, *key in ORDER_COLUMNS]
     times = [b["turns_per_s"] / a["turns_per_s"] for a, b in zip(*rows[:2])]
     return [regime, str(blocks), "none" if bound == 1000000 else str(bound), *cells, spread(times)]
@@ -401,7 +407,7 @@ def size_table():
 def report(rows, regimes, chosen, repetitions):
     parts = ["# First tokens by queue order", "",
              f"{PODS} pods, {SLOTS} slots each, prefill {PREFILL_TOKENS_PER_S} tokens/s, 20 tokens in {CHUNK_S} s. Medians "
-             f"of {repetitions} repetitions, ± half of their range. Seconds of model time; warm: share of prompt tokens "
+             f"of {repetitions} repetitions ({SIM_TIMES * repetitions} in queue_sim), ± half of their range. Seconds of model time; warm: share of prompt tokens "
              "found in the pods' caches; forced: share of admissions that went out of order."]
     for regime in regimes:
         for run, title in (("real", "router and pods"), ("sim", "queue_sim")):
@@ -462,13 +468,16 @@ def main():
     chosen = [p for p in POLICIES if (p.quick or not a.quick) and (not a.policies or p.name in a.policies.split(";"))]
     repetitions = a.repetitions or (1 if a.quick else 3)
     runs = ["sim"] if a.no_real else ["sim", "real"]
-    jobs = [(run, regime, policy, seed) for run in runs for seed in range(1, repetitions + 1) for regime in regimes
+    seeds = {"sim": sim_seeds(repetitions), "real": range(1, repetitions + 1)}
+    jobs = [(run, regime, policy, seed) for run in runs for seed in seeds[run] for regime in regimes
             for policy in policies_of(regime, chosen)]
     rows = []
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
         for done in concurrent.futures.as_completed([pool.submit(run_one, job) for job in jobs]):
             rows.append(done.result())
-            write_rows(rows)
+            if rows[-1]["run"] == "real":
+                write_rows(rows)
+    write_rows(rows)
     text = report(rows, regimes, chosen, repetitions)
     with open(os.path.join(harness.BENCH, "ttft.md"), "w", encoding="utf-8") as f:
         f.write(text)
