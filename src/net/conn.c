@@ -242,7 +242,7 @@ ssize_t conn_read(struct conn *c, void *p, size_t n_bytes)
     if (c->tls != NULL)
         return conn_tls_read(c, p, n_bytes);
     do
-        n = read(c->fd, p, n_bytes);
+        n = recv(c->fd, p, n_bytes, 0);
     while (n < 0 && errno == EINTR);
     if (n >= 0)
         return n;
