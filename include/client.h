@@ -68,7 +68,12 @@ struct client {
     const struct client_ops *ops;
     void *arg;     /* owner's, per listener */
     void *request; /* owner's, per request */
-    enum client_state state;
+    enum client_state state : 8;
+    enum http1_framing framing : 8; /* of the current answer; set by client_begin */
+    uint8_t minor;                  /* HTTP/1.minor of the current request */
+    bool keep_alive : 1;            /* the request allows it */
+    bool refused : 1;               /* the request was not read to its end */
+    bool cut : 1; /* an answer that ends with its connection is not whole: close with a reset */
     struct http1 http;
     /* While a head is read and during ops->head only: the owner takes what it needs. */
     struct http1_head *head;
@@ -77,12 +82,6 @@ struct client {
     size_t body_n, body_cap;
     int64_t first_byte_us; /* of the current request */
     int64_t body_since_us; /* when its body was wanted */
-    int64_t body_done_us;
-    bool keep_alive;            /* the request allows it */
-    bool refused;               /* the request was not read to its end */
-    unsigned minor;             /* HTTP/1.minor of the current request */
-    enum http1_framing framing; /* of the current answer; set by client_begin */
-    bool cut;                   /* an answer that ends with its connection is not whole: close with a reset */
     struct wheel_timer timer;
     struct loop_task next; /* goes on with pipelined bytes */
     uint64_t acked_bytes;  /* at the last look at a slow reader */

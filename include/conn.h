@@ -27,14 +27,14 @@ struct conn_ops {
 };
 
 struct conn {
-    int fd;          /* -1 = closed */
-    bool reading;    /* readable is called while there is something to read */
-    bool watching;   /* not reading; readable is called when something more arrives, a FIN or RST too: see
-                        conn_peer_gone */
-    bool writing;    /* waits for the socket to take bytes */
-    bool broken;     /* a write failed: the other side is gone */
-    bool connecting; /* or in the handshake: the events go there */
-    enum loop_side side;
+    int fd; /* -1 = closed */
+    enum loop_side side : 8;
+    bool reading : 1;    /* readable is called while there is something to read */
+    bool watching : 1;   /* not reading; readable is called when something more arrives, a FIN or RST too: see
+                            conn_peer_gone */
+    bool writing : 1;    /* waits for the socket to take bytes */
+    bool broken : 1;     /* a write failed: the other side is gone */
+    bool connecting : 1; /* or in the handshake: the events go there */
     struct loop *loop;
     const struct conn_ops *ops;
     struct conn_tls *tls;    /* NULL = plain */

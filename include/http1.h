@@ -85,23 +85,24 @@ MUST_CHECK struct http1_head *http1_head_new(void);
 /* NULL is allowed. */
 void http1_head_free(struct http1_head *h);
 
+/* Small: each open stream has two. */
 struct http1 {
-    enum http1_kind kind;
-    size_t max_head_bytes;
     struct http1_head *head; /* while the head is being read; borrowed */
     size_t parsed;           /* bytes of the head that were checked */
     size_t line;             /* where the line of the head that holds them starts */
     uint64_t remaining;      /* of a sized body, or of the chunk */
-    enum http1_framing framing;
+    uint32_t max_head_bytes;
+    enum http1_kind kind : 8;
+    enum http1_framing framing : 8;
+    enum http1_error error : 8;
     uint8_t chunk_state;  /* private */
     uint8_t chunk_digits; /* private */
-    uint16_t extra_bytes; /* of chunk extensions and trailers so far */
     bool head_request;    /* the response answers HEAD */
+    uint16_t extra_bytes; /* of chunk extensions and trailers so far */
     bool head_complete;
     bool whole; /* the last run of content was one chunk, whole and in the usual form: size line, content,
                    CRLF */
     bool done;  /* the message is complete; feed nothing more, call http1_start again */
-    enum http1_error error;
     const char *reason; /* static; what was wrong and what was expected */
 };
 

@@ -19,7 +19,7 @@ struct loop_task {
 
 /* An object that an event of this turn may still name: freed when the turn is over. */
 struct loop_grave {
-    struct list link;
+    struct loop_grave *next;
     void (*free)(struct loop_grave *g);
 };
 
@@ -50,9 +50,10 @@ struct loop {
     struct wheel wheel;
     struct event *tick;
     bool ticking;
-    struct list tasks, graves;
-    int64_t now_us;  /* 0 = not stamped yet in this turn */
-    int64_t wall_us; /* the same moment by the clock on the wall; log lines of this turn have it */
+    struct list tasks;
+    struct loop_grave *graves; /* the last one buried first */
+    int64_t now_us;            /* 0 = not stamped yet in this turn */
+    int64_t wall_us;           /* the same moment by the clock on the wall; log lines of this turn have it */
     bool stopped;
     void (*on_turn_end)(void *arg);
     void *on_turn_end_arg;

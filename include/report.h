@@ -9,7 +9,7 @@
  * user and user fairness. Which of the two it is stands at the line's begin, for operators to look for. */
 void report_queue_event(const struct request *r, struct slice boost_event, struct slice fair_event);
 #define REPORT_QUEUE(r, what) report_queue_event((r), SLICE("session boost: " what), SLICE("fairness: " what))
-/* The request has ended (outcome, times and closed_by are set): its access log line and its metrics. */
+/* The request has ended (outcome and times are set): its access log line and its metrics. */
 void report_finished(struct request *r);
 
 #endif

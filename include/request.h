@@ -40,63 +40,58 @@ struct request_outgoing {
 /* The tokens of a successful answer of a kind that has usage. */
 struct request_tokens {
     bool readable; /* not compressed */
-    bool hides;    /* an event that the client did not ask for */
     struct usage usage;
-    struct usage_hide hide;
-    int64_t input_estimate; /* 0 = none */
-    int64_t input, output;  /* set at the end; input 0, output -1 = unknown */
+    struct usage_hide *hide; /* of an event that the client did not ask for; NULL: none is left out */
+    int64_t input, output; /* set at the end; input 0, output -1 = unknown. Until then input is an estimate */
 };
 
+/* Small, and in this order, because an open stream keeps it. */
 struct request {
     struct loop_grave grave;
     struct server *server;
-    struct client *client; /* NULL once it is gone */
-    enum request_state state;
+    struct client *client;          /* NULL once it is gone */
     struct request_outgoing *out;   /* NULL before its head is taken, and when the answer has begun */
     struct topology_route *route;   /* one reference; NULL until the model is known */
     struct pod *pod;                /* one reference and one slot, or NULL */
     struct upstream_conn *upstream; /* while a pod works on it */
+    struct request_tokens *tokens;  /* NULL: not counted */
 
     /* What the client sent. */
     size_t body_n;
-    char *model_name;   /* that no route has; else NULL */
-    char *session;      /* found where the route says, session_n bytes; NULL: the one in text */
-    const char *sticky; /* how it went with the session's pod, where the route says so; else NULL */
-    bool head_only;     /* HEAD */
-    unsigned minor;
-
-    char *cors;        /* fields that let a browser's page read the answer, or NULL */
-    struct slice user; /* with user fairness; empty: anonymous */
-    char *body_user;   /* holds it when it came in the body, else NULL */
-
-    struct fairq_run run; /* with user fairness, while it has a slot */
-    /* Its rank when it left the queue. */
-    bool boosted;
-    unsigned overtaken;
-    uint64_t warm_pod_id;
+    char *model_name; /* that no route has; else NULL */
+    char *session;    /* found where the route says, session_n bytes; NULL: the one in text */
+    char *user;       /* found in the body, user_n bytes; NULL: the one in text */
+    char *cors;       /* fields that let a browser's page read the answer, or NULL */
 
     /* What came of it. */
-    enum outcome outcome;
-    const char *why; /* detail for the log and the error body, or NULL */
-    unsigned status; /* sent to the client; 0 = none yet */
-    unsigned upstream_status, attempts;
-    bool paused;      /* the client reads too slowly: not reading from the pod */
-    bool until_close; /* the pod's answer ends with its connection */
-    bool event_stream;
-    struct openai_sse sse;         /* of an event stream */
-    struct request_tokens *tokens; /* NULL: not counted */
-    bool said_all;  /* the answer is complete, or was but for the end of its framing: the session is marked */
-    bool connected; /* a pod was reached with this request */
-    const char *closed_by; /* who broke it off */
-    enum request_state closed_in;
-
+    const char *sticky; /* how it went with the session's pod, where the route says so; else NULL */
+    const char *why;    /* detail for the log and the error body, or NULL */
     int64_t received_us, body_us, queued_us, admitted_us, sent_us, head_us, first_byte_us,
-        end_us; /* 0 = not reached */
+        end_us;           /* 0 = not reached */
+    struct fairq_run run; /* with user fairness, while it has a slot */
+    uint64_t warm_pod_id; /* its rank when it left the queue: with `boosted` and `overtaken` */
+    unsigned overtaken;
+    uint16_t status; /* sent to the client; 0 = none yet */
+    uint16_t upstream_status;
+    struct openai_sse sse; /* of an event stream */
+    unsigned attempts;
+    enum request_state state : 8;
+    enum request_state closed_in : 8; /* where it was broken off */
+    enum outcome outcome : 8;
+    uint8_t minor;
+    bool head_only : 1; /* HEAD */
+    bool boosted : 1;
+    bool paused : 1;      /* the client reads too slowly: not reading from the pod */
+    bool until_close : 1; /* the pod's answer ends with its connection */
+    bool event_stream : 1;
+    bool said_all : 1; /* the answer is complete, or was but for the end of its framing: the session is marked
+                        */
+    bool connected : 1; /* a pod was reached with this request */
+    bool plain : 1;     /* log lines may have id, method, session, user and path as they are (log_is_plain) */
 
-    bool plain; /* log lines may have id, method, session, user and path as they are (log_is_plain) */
-    uint32_t id_n, method_n, session_n, path_n, target_n;
-    uint32_t path_at; /* of the path in text */
-    char text[];      /* id, method, session, user, path, target */
+    /* Lengths in text, and where target and path stand; the path mostly inside the target. */
+    uint32_t id_n, method_n, session_n, user_n, target_at, target_n, path_at, path_n;
+    char text[]; /* id, method, session, user, target */
 };
 
 static inline struct slice request_id(const struct request *r)
@@ -110,7 +105,7 @@ static inline struct slice request_method(const struct request *r)
 }
 static inline struct slice request_target(const struct request *r)
 {
-    return (struct slice){r->text + r->path_at + r->path_n, r->target_n};
+    return (struct slice){r->text + r->target_at, r->target_n};
 }
 /* headers_path of it. */
 static inline struct slice request_path(const struct request *r)
@@ -121,6 +116,11 @@ static inline struct slice request_path(const struct request *r)
 static inline struct slice request_session(const struct request *r)
 {
     return (struct slice){r->session != NULL ? r->session : r->text + r->id_n + r->method_n, r->session_n};
+}
+/* With user fairness; empty: anonymous. */
+static inline struct slice request_user(const struct request *r)
+{
+    return (struct slice){r->user != NULL ? r->user : r->text + r->target_at - r->user_n, r->user_n};
 }
 /* One of these for a log line; not empty. */
 static inline struct log_known request_known(const struct request *r, struct slice part)

@@ -24,25 +24,25 @@ enum usage_count {
 };
 
 struct usage_counts {
-    bool seen[USAGE_COUNTS];
     int64_t counts[USAGE_COUNTS];
+    bool seen[USAGE_COUNTS];
 };
 
 /* Zeroed is ready. `stream` and `count_events` are set by the caller before the first bytes. */
 struct usage {
     bool stream;                      /* an event stream */
     bool count_events;                /* wanted: `events` */
-    uint64_t events;                  /* those with data so far, but for [DONE] */
+    uint32_t events;                  /* those with data so far, but for [DONE] */
     struct usage_counts taken, found; /* private from here; found: in this event or document */
-    bool has_found;
+    int64_t number;
     int64_t level; /* how deep we are now, from where the found object stands */
+    bool has_found;
     uint8_t state, matched, depth, key_n, line_n, name_n;
     bool before_slash, between_lines, skips_line, after_cr;
     bool in_string, escaped, is_key, ignored, counted, head_cr;
     uint8_t head_n;
     char line[5], head[16]; /* the first bytes of an unfinished line */
     char key[USAGE_KEY_MAX];
-    int64_t number;
 };
 
 void usage_feed(struct usage *u, struct slice bytes);

@@ -397,8 +397,8 @@ static void dump_requests(struct server *s, cJSON *list)
         cJSON_AddStringToObject(item, "state", request_state_name(r->state));
         dump_text(item, "model", slice_of(r->route != NULL ? r->route->model_name : ""));
         dump_text(item, "session", request_session(r));
-        if (r->user.n > 0)
-            dump_text(item, "user", r->user);
+        if (r->user_n > 0)
+            dump_text(item, "user", request_user(r));
         dump_text(item, "pod", slice_of(r->pod != NULL ? r->pod->name : ""));
         cJSON_AddNumberToObject(item, "ageMs", dump_ms(loop_now_us(s->loop) - r->received_us));
         cJSON_AddNumberToObject(item, "attempts", r->attempts);

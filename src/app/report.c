@@ -26,18 +26,18 @@ static void report_boost_event(const struct request *r, struct slice event)
 
 static void report_fair_event(const struct request *r, struct slice event)
 {
-    LOG_EVENT(LOG_INFO, event, LOG_KNOWN("req", request_known(r, request_id(r))),
-              LOG_KNOWN("model", r->route->log_model_name), LOG_KNOWN("user", request_known(r, r->user)),
-              LOG_INT("queue_len", boostq_len(&r->route->model->q)),
-              LOG_MS("wait_ms", loop_now_us(r->server->loop) - r->queued_us),
-              LOG_KNOWN("pod", report_pod(r)));
+    LOG_EVENT(
+        LOG_INFO, event, LOG_KNOWN("req", request_known(r, request_id(r))),
+        LOG_KNOWN("model", r->route->log_model_name), LOG_KNOWN("user", request_known(r, request_user(r))),
+        LOG_INT("queue_len", boostq_len(&r->route->model->q)),
+        LOG_MS("wait_ms", loop_now_us(r->server->loop) - r->queued_us), LOG_KNOWN("pod", report_pod(r)));
 }
 
 void report_queue_event(const struct request *r, struct slice boost_event, struct slice fair_event)
 {
     if (r->session_n > 0 && r->server->config->enable_session_boost)
         report_boost_event(r, boost_event);
-    else if (r->user.n > 0)
+    else if (r->user_n > 0)
         report_fair_event(r, fair_event);
 }
 
@@ -179,6 +179,25 @@ static const char *report_origin(const struct request *r)
     }
 }
 
+/* Who broke it off, for the access log; a time limit is the router's doing. */
+static const char *report_closer(enum outcome o)
+{
+    switch (o) {
+    case OUTCOME_CLIENT_GONE:
+        return "client";
+    case OUTCOME_POD_PROTOCOL:
+    case OUTCOME_POD_RESET:
+        return "pod";
+    case OUTCOME_CLIENT_STALLED:
+    case OUTCOME_POD_HEAD_TIMEOUT:
+    case OUTCOME_POD_BODY_TIMEOUT:
+    case OUTCOME_SHUTDOWN:
+        return "router";
+    default:
+        return NULL;
+    }
+}
+
 static int64_t report_span_us(int64_t from_us, int64_t to_us)
 {
     return from_us != 0 && to_us > from_us ? to_us - from_us : 0;
@@ -219,13 +238,13 @@ static void report_fill_entry(const struct request *r, struct accesslog_entry *e
     e->queue_us = report_queue_us(r);
     e->ttft_us = r->first_byte_us == 0 ? -1 : r->first_byte_us - r->received_us;
     e->session = request_session(r);
-    e->user = r->user;
+    e->user = request_user(r);
     e->sticky = r->sticky;
     e->has_queue = r->queued_us != 0 && r->server->config->enable_session_boost;
     e->boosted = r->boosted;
     e->overtaken = r->overtaken;
-    e->closed_by = r->closed_by;
-    e->closed_phase = r->closed_by != NULL ? request_state_name(r->closed_in) : NULL;
+    e->closed_by = report_closer(r->outcome);
+    e->closed_phase = e->closed_by != NULL ? request_state_name(r->closed_in) : NULL;
 }
 
 static bool report_put_line(struct log_sink *sink, int64_t format, const struct accesslog_entry *e)

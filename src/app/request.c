@@ -103,13 +103,29 @@ static const char *request_why_unsupported(const struct http1_head *head)
     return NULL;
 }
 
-/* Copies s to *at and moves *at behind it. */
-static uint32_t request_put_text(char **at, struct slice s)
+/* Copies s behind the text that there is and returns its length; *n is the length of it all. */
+static uint32_t request_put_text(struct request *r, uint32_t *n, struct slice s)
 {
     if (s.n > 0)
-        memcpy(*at, s.p, s.n);
-    *at += s.n;
+        memcpy(r->text + *n, s.p, s.n);
+    *n += (uint32_t)s.n;
     return (uint32_t)s.n;
+}
+
+/* The path is a part of the target, unless that has none: then it is "/". */
+static void request_put_target(struct request *r, uint32_t *n, struct slice target)
+{
+    struct slice path;
+
+    r->target_at = *n;
+    r->target_n = request_put_text(r, n, target);
+    path = target.n > 0 ? headers_path(request_target(r)) : target;
+    r->path_n = (uint32_t)path.n;
+    r->path_at = *n;
+    if (path.p >= r->text && path.p < r->text + *n)
+        r->path_at = (uint32_t)(path.p - r->text);
+    else
+        (void)request_put_text(r, n, path);
 }
 
 /* head: as far as it was read; NULL when nothing of it is known. */
@@ -123,22 +139,20 @@ static struct request *request_from_head(const struct config *c, const struct ht
     const struct slice user = line && c->enable_fairness_scheduling
                                   ? request_find_header(head, c->user_headers, c->n_user_headers)
                                   : none;
-    const struct slice path = line ? headers_path(target) : none;
-    char id[HEADERS_REQUEST_ID_MAX + 1], *at;
+    char id[HEADERS_REQUEST_ID_MAX + 1];
     const size_t id_n = headers_request_id(line ? http1_find(head, HEADER_X_REQUEST_ID) : none, id);
-    struct request *r = mem_alloc(sizeof *r + id_n + method.n + session.n + user.n + path.n + target.n);
+    const size_t text_n = id_n + method.n + session.n + user.n + target.n + (sizeof "/" - 1);
+    struct request *r = mem_alloc(sizeof *r + text_n);
+    uint32_t n = 0;
 
     memset(r, 0, sizeof *r);
-    at = r->text;
-    r->id_n = request_put_text(&at, (struct slice){id, id_n});
-    r->method_n = request_put_text(&at, method);
-    r->session_n = request_put_text(&at, session);
-    r->user = (struct slice){at, request_put_text(&at, user)};
-    r->path_at = (uint32_t)(at - r->text);
-    r->path_n = request_put_text(&at, path);
+    r->id_n = request_put_text(r, &n, (struct slice){id, id_n});
+    r->method_n = request_put_text(r, &n, method);
+    r->session_n = request_put_text(r, &n, session);
+    r->user_n = request_put_text(r, &n, user);
+    request_put_target(r, &n, target);
     r->plain = log_is_plain((struct slice){r->text, r->path_at + r->path_n});
-    r->target_n = request_put_text(&at, target);
-    r->minor = line ? head->minor : 1;
+    r->minor = line ? (uint8_t)head->minor : 1;
     r->head_only = slice_eq(method, SLICE("HEAD"));
     return r;
 }
@@ -190,7 +204,7 @@ static void request_set_session(struct request *r, struct slice session)
     mem_free(r->session);
     r->session = copy;
     r->session_n = (uint32_t)session.n;
-    r->plain &= log_is_plain(session);
+    r->plain = r->plain && log_is_plain(session);
     r->out->admit.queue.session = request_session(r);
 }
 
@@ -262,9 +276,9 @@ static void request_set_user(struct request *r, struct slice user)
     if (user.n == 0)
         return;
     user.n = user.n < max ? user.n : max;
-    r->body_user = mem_dup_slice(user);
-    r->user = (struct slice){r->body_user, user.n};
-    r->plain &= log_is_plain(user);
+    r->user = mem_dup_slice(user);
+    r->user_n = (uint32_t)user.n;
+    r->plain = r->plain && log_is_plain(user);
 }
 
 static void request_find_form_user(struct request *r)
@@ -272,7 +286,7 @@ static void request_find_form_user(struct request *r)
     const char *error;
     const struct slice user = request_form_field(r, SLICE("user"), &error);
 
-    if (r->user.n == 0)
+    if (r->user_n == 0)
         request_set_user(r, user);
 }
 
@@ -281,7 +295,7 @@ static void request_find_user(struct request *r, const struct openai_body *found
 {
     struct buf user;
 
-    if (r->user.n > 0 || found->user.n == 0)
+    if (r->user_n > 0 || found->user.n == 0)
         return;
     buf_init(&user, (size_t)r->server->config->max_header_bytes);
     openai_decode_text(&user, found->user);
@@ -363,7 +377,7 @@ static void request_set_share(struct request *r)
 {
     struct fairq_item *item = &r->out->admit.queue.fair;
 
-    item->user = r->user;
+    item->user = request_user(r);
     item->input_tokens = request_count_prompt(r);
 }
 
@@ -700,13 +714,15 @@ static void request_expect_tokens(struct request *r, const struct http1_head *he
     t->readable = encoding.n == 0 || slice_ieq(encoding, SLICE("identity"));
     t->usage.stream = r->event_stream;
     t->usage.count_events = r->event_stream && t->readable && r->run.user != NULL;
-    t->hides = t->readable && r->event_stream && r->out != NULL && r->out->want_usage.text.n > 0;
-    usage_hide_init(&t->hide);
+    if (!t->readable || !r->event_stream || r->out == NULL || r->out->want_usage.text.n == 0)
+        return;
+    t->hide = mem_alloc(sizeof *t->hide);
+    usage_hide_init(t->hide);
 }
 
 static void request_read_answer_head(struct request *r, const struct http1_head *head)
 {
-    r->upstream_status = r->status = head->status;
+    r->upstream_status = r->status = (uint16_t)head->status;
     r->head_us = request_now(r);
     r->until_close = head->framing == HTTP1_UNTIL_CLOSE;
     r->event_stream = headers_is_event_stream(http1_find(head, HEADER_CONTENT_TYPE));
@@ -718,7 +734,7 @@ static void request_read_answer_head(struct request *r, const struct http1_head 
 /* The pod's framing where the client can have it; else what its version allows. */
 static enum http1_framing request_framing(const struct request *r, const struct http1_head *head)
 {
-    const bool hides = r->tokens != NULL && r->tokens->hides;
+    const bool hides = r->tokens != NULL && r->tokens->hide != NULL;
 
     if (head->framing == HTTP1_NO_BODY || (head->framing == HTTP1_SIZED && !hides))
         return head->framing;
@@ -793,7 +809,7 @@ static void request_estimate_input(struct request *r)
 
     if (t == NULL || usage_has_input(&t->usage))
         return;
-    t->input_estimate = r->run.user != NULL ? r->run.input_tokens : request_count_prompt(r);
+    t->input = r->run.user != NULL ? r->run.input_tokens : request_count_prompt(r);
 }
 
 static bool request_send_body(struct request *r, const struct upstream_data *d, struct slice head, bool whole)
@@ -801,8 +817,8 @@ static bool request_send_body(struct request *r, const struct upstream_data *d, 
     struct client_part part = {head, d->spans, d->n_spans, d->framed, whole};
     struct slice shown;
 
-    if (r->tokens != NULL && r->tokens->hides) {
-        shown = usage_hide_feed(&r->tokens->hide, d->spans, d->n_spans, d->end);
+    if (r->tokens != NULL && r->tokens->hide != NULL) {
+        shown = usage_hide_feed(r->tokens->hide, d->spans, d->n_spans, d->end);
         part = (struct client_part){.head = head, .spans = &shown, .n_spans = shown.n > 0, .end = whole};
     }
     return client_send(r->client, &part);
@@ -1003,7 +1019,7 @@ static bool request_answer_error(struct request *r)
     extra = mem_printf("%s%s", retry, r->cors != NULL ? r->cors : "");
     buf_init(&body, REQUEST_ERROR_BODY_MAX);
     ok = openai_error(&body, slice_of(request_message(r)), info->type, info->name);
-    r->status = info->status;
+    r->status = (uint16_t)info->status;
     ok = ok && reply_send(r->client, &(struct reply){info->status, "application/json", buf_slice(&body),
                                                      request_id(r), extra, r->head_only});
     mem_free(extra);
@@ -1048,42 +1064,29 @@ static bool request_answer(struct request *r)
     return false;
 }
 
+static void request_free_tokens(struct request_tokens *t)
+{
+    if (t != NULL && t->hide != NULL)
+        usage_hide_free(t->hide);
+    if (t != NULL)
+        mem_free(t->hide);
+    mem_free(t);
+}
+
 static void request_free(struct loop_grave *g)
 {
     struct request *r = CONTAINER_OF(g, struct request, grave);
 
-    if (r->tokens != NULL)
-        usage_hide_free(&r->tokens->hide);
-    mem_free(r->tokens);
-    mem_free(r->body_user);
+    request_free_tokens(r->tokens);
+    mem_free(r->user);
     mem_free(r->cors);
     mem_free(r->model_name);
     mem_free(r->session);
     mem_free(r);
 }
 
-/* Who broke it off, for the access log; a time limit is the router's doing. */
-static const char *request_closer(enum outcome o)
+static void request_note_end(struct request *r)
 {
-    switch (o) {
-    case OUTCOME_CLIENT_GONE:
-        return "client";
-    case OUTCOME_POD_PROTOCOL:
-    case OUTCOME_POD_RESET:
-        return "pod";
-    case OUTCOME_CLIENT_STALLED:
-    case OUTCOME_POD_HEAD_TIMEOUT:
-    case OUTCOME_POD_BODY_TIMEOUT:
-    case OUTCOME_SHUTDOWN:
-        return "router";
-    default:
-        return NULL;
-    }
-}
-
-static void request_note_closer(struct request *r)
-{
-    r->closed_by = request_closer(r->outcome);
     r->closed_in = r->state;
     if (r->outcome == OUTCOME_CLIENT_GONE || r->outcome == OUTCOME_CLIENT_STALLED)
         metrics_inc(METRIC_CLIENT_ABORTS, request_state_name(r->state));
@@ -1093,13 +1096,14 @@ static void request_note_closer(struct request *r)
 static void request_settle_tokens(struct request *r)
 {
     struct request_tokens *t = r->tokens;
+    int64_t input;
     bool known;
 
     if (t == NULL)
         return;
-    known = usage_tokens(&t->usage, &t->input, &t->output);
-    if (!usage_has_input(&t->usage))
-        t->input = t->input_estimate;
+    known = usage_tokens(&t->usage, &input, &t->output);
+    if (usage_has_input(&t->usage))
+        t->input = input;
     if (!known && r->outcome == OUTCOME_OK)
         metrics_inc(METRIC_USAGE_UNKNOWN, r->route->model_name, t->readable ? "missing" : "encoded");
 }
@@ -1131,7 +1135,7 @@ void request_finish(struct request *r, enum outcome o, const char *why)
     r->outcome = o;
     r->why = why;
     r->end_us = request_now(r);
-    request_note_closer(r);
+    request_note_end(r);
     clean = request_answer(r);
     request_let_go(r);
     request_drop_outgoing(r);

@@ -76,7 +76,7 @@ void http1_start(struct http1 *h, enum http1_kind kind, struct http1_head *head,
 {
     assert(max_head_bytes < UINT32_MAX);
     *h = (struct http1){
-        .kind = kind, .head = head, .max_head_bytes = max_head_bytes, .head_request = head_request};
+        .kind = kind, .head = head, .max_head_bytes = (uint32_t)max_head_bytes, .head_request = head_request};
     memset(head, 0, offsetof(struct http1_head, first));
 }
 

@@ -157,7 +157,6 @@ static void client_start_head(struct client *c)
 static void client_whole(struct client *c)
 {
     c->state = CLIENT_BUSY;
-    c->body_done_us = loop_now_us(c->conn.loop);
     wheel_rest(&c->timer);
     c->ops->request(c);
 }
@@ -239,7 +238,7 @@ static void client_head_done(struct client *c, size_t have)
     const bool send_continue = c->head->expect_continue && c->head->minor >= 1 && have == 0;
     bool wanted;
 
-    c->minor = c->head->minor;
+    c->minor = (uint8_t)c->head->minor;
     c->keep_alive = c->head->keep_alive;
     c->state = CLIENT_BUSY;
     /* Answered on the head alone: a body that is on its way would be taken for the next request. */

@@ -114,7 +114,6 @@ struct loop *loop_new(void)
     bool open;
 
     list_init(&l->tasks);
-    list_init(&l->graves);
     l->sets[LOOP_UPSTREAM].fd = l->sets[LOOP_DOWNSTREAM].fd = -1;
     /* Timers go by milliseconds: a precise one would cost a system call before every wait. */
     if (cfg != NULL)
@@ -144,12 +143,10 @@ static void loop_run_tasks(struct loop *l)
 
 static void loop_free_graves(struct loop *l)
 {
-    struct list *first;
+    struct loop_grave *g;
 
-    while ((first = list_first(&l->graves)) != NULL) {
-        struct loop_grave *g = LIST_ITEM(first, struct loop_grave, link);
-
-        list_del(first);
+    while ((g = l->graves) != NULL) {
+        l->graves = g->next;
         g->free(g);
     }
 }
@@ -220,8 +217,8 @@ void loop_task_cancel(struct loop_task *t)
 void loop_bury(struct loop *l, struct loop_grave *g, void (*free_fn)(struct loop_grave *g))
 {
     g->free = free_fn;
-    list_init(&g->link);
-    list_push_back(&l->graves, &g->link);
+    g->next = l->graves;
+    l->graves = g;
 }
 
 void loop_timer_start(struct loop *l, struct wheel_timer *t, int64_t due_us)
