@@ -237,6 +237,7 @@ HAPROXY = """global
     option http-buffer-request
 {stream_option}    http-reuse always
     timeout connect 5s
+    timeout queue 300s
     timeout client 300s
     timeout server 300s
     timeout http-request 60s
@@ -324,14 +325,21 @@ def start_router(setup, core=PROXY_CORE, prefix=(), seconds=15):
 
 
 def start_haproxy(setup, logs=True, whole_bodies=False):
-    """whole_bodies: buffers as large as the body, so that it is kept whole before a pod is chosen, as the router does."""
+    """whole_bodies: buffers as large as the body, so that it is kept whole before a pod is chosen, as the router does. It
+    queues where the router is told to."""
+    per_pod = setup.options.get("SESSION_BOOST_INFLIGHT_PER_POD")
+    queue = f" maxconn {per_pod} maxqueue 0" if per_pod else ""
+    max_clients = int(setup.options.get("MAX_CONNECTIONS", MAX_STREAMS))
     more = f"    tune.bufsize {setup.body_bytes + 16384}\n" if whole_bodies else ""
+    if queue:  # few of its connections have a second one to a pod, and that one shall be kept
+        more += f"    ulimit-n {max_clients + 1000}\n    no strict-limits\n"
+        more += "    tune.pool-low-fd-ratio 100\n    tune.pool-high-fd-ratio 100\n"
     config = setup.file("haproxy.cfg", HAPROXY.format(
-        port=setup.port, max_clients=MAX_STREAMS + 10, global_more=more,
+        port=setup.port, max_clients=max_clients + 10, global_more=more,
         # Without it HAProxy holds each chunk back for up to 200 ms.
         stream_option="    option http-no-delay\n" if setup.stream else "",
         log_line="    log stdout format raw daemon\n" if logs else "", log_option="    option httplog\n" if logs else "",
-        servers="\n".join(f"    server pod{i} 127.0.0.1:{p}" for i, p in enumerate(setup.pods))))
+        servers="\n".join(f"    server pod{i} 127.0.0.1:{p}{queue}" for i, p in enumerate(setup.pods))))
     p = Process("haproxy", [peer("haproxy"), "-f", config, "-db"], PROXY_CORE, setup.log("haproxy.log"))
     p.wait_for(setup.port)
     return p

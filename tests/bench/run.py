@@ -67,9 +67,9 @@ CASES = [
          for_peers=True, contenders=("router", "haproxy", "nginx", "direct")),
     # The same connections, the same 64 requests at the pods; behind them nothing or a queue.
     Case("depth-0", f"1 KB POST, {DEPTH + 64:,} connections, none queued", connections=DEPTH + 64, active=64, n_pods=4,
-         contenders=("router",), options=dict(DEPTH_OPTIONS, SESSION_BOOST_INFLIGHT_PER_POD="16")),
+         contenders=("router", "haproxy"), options=dict(DEPTH_OPTIONS, SESSION_BOOST_INFLIGHT_PER_POD="16")),
     Case("depth-10000", f"1 KB POST, {DEPTH + 64:,} connections, {DEPTH:,} queued", connections=DEPTH + 64, n_pods=4,
-         contenders=("router",), options=dict(DEPTH_OPTIONS, SESSION_BOOST_INFLIGHT_PER_POD="16")),
+         contenders=("router", "haproxy"), options=dict(DEPTH_OPTIONS, SESSION_BOOST_INFLIGHT_PER_POD="16")),
 ]
 
 
@@ -274,7 +274,10 @@ class Goals:
         self.results, self.calls, self.instructions, self.queue_ns = results, calls, instructions, queue_ns
 
     def line(self, title, value, limit, form="{:.2f}"):
-        if value is None or limit is None:
+        if value is None:
+            return
+        if limit is None:
+            print(f"  {title:78}{form.format(value):>10}{'-':>10}")
             return
         verdict = "reached" if value <= limit else "MISSED"
         print(f"  {title:78}{form.format(value):>10}{form.format(limit):>10}{value / limit:>8.2f}  {verdict}")
@@ -309,8 +312,9 @@ class Goals:
             self.line(f"system calls per {unit}", self.calls.get(case, {}).get("router"), limit)
         for unit, value in self.instructions.items():
             self.line(f"instructions per {unit} (make bench-gates)", value, gates.GATES[unit, "instructions"][0], "{:,.0f}")
-        deep, flat = (self.results.get(c, {}).get("router", []) for c in ("depth-10000", "depth-0"))
-        self.line("CPU per request, 10,000 queued against none", median(ratios(deep, flat)), 1.05)
+        for name, limit in (("router", 1.05), ("haproxy", None)):
+            deep, flat = (self.results.get(c, {}).get(name, []) for c in ("depth-10000", "depth-0"))
+            self.line(f"CPU per request, 10,000 queued against none, {name}", median(ratios(deep, flat)), limit)
         for (case, depth), limit in QUEUE_GOALS_NS.items():
             self.line(f"ns per {case}, {depth:,}", self.queue_ns.get((case, depth)), limit, "{:,.0f}")
 
