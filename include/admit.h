@@ -28,7 +28,8 @@ struct admit {
 struct admission {
     struct model *model;
     struct admit_item *item;
-    struct pod *pod; /* its slot is taken */
+    struct pod *pod;                   /* its slot is taken */
+    const struct admit_item *upcoming; /* most likely the next one; NULL: nobody, or not known */
 };
 
 /* A zeroed struct with rules set is ready. */

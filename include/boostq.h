@@ -188,6 +188,8 @@ struct boostq_item *boostq_forced_at(const struct boostq *q, size_t i);
 /* True when a ranks before b (both waiting, with user fairness in any two queues of a name): the order of the
  * rank rule above, lanes ignored. */
 bool boostq_before(const struct boostq_item *a, const struct boostq_item *b);
+/* Who most likely follows one that was taken out of the lane, or out of q->shared; NULL: nobody there. */
+const struct boostq_item *boostq_upcoming(const struct boostq *q, const struct boostq_lane *lane);
 /* Admits a candidate: takes it out and counts who was overtaken by it. */
 void boostq_take(struct boostq *q, struct boostq_item *item);
 /* The item is to be taken from another queue of the name by the rank between them, although somebody of this

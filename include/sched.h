@@ -9,6 +9,8 @@
 struct sched_ops {
     /* The request got a slot on the pod. */
     void (*admitted)(struct admit_item *item, struct pod *pod);
+    /* It will most likely be admitted next: what its admission reads may be loaded. */
+    void (*upcoming)(const struct admit_item *item);
     /* Its wait limit is over; it has left the queue. */
     void (*expired)(struct admit_item *item);
     /* Its model was removed or lost its pods; it has left the queue. */

@@ -485,6 +485,26 @@ static void request_on_admitted(struct admit_item *item, struct pod *pod)
     request_start_attempt(r, false);
 }
 
+/* Of what waits in a long queue nothing is in the cache any more. */
+static void request_load(const void *p, size_t n_bytes)
+{
+    for (size_t at = 0; at < n_bytes; at += 64)
+        __builtin_prefetch((const char *)p + at);
+}
+
+/* While another one is being sent. */
+static void request_on_upcoming(const struct admit_item *item)
+{
+    const struct request *r = request_of(&item->queue);
+    const struct request_outgoing *o = CONTAINER_OF(item, const struct request_outgoing, admit);
+
+    request_load(o, sizeof *o);
+    request_load(r, sizeof *r + 64);
+    request_load(buf_slice(&o->head).p, o->head.len);
+    request_load(o->body, r->body_n < 1024 ? r->body_n : 1024);
+    request_load(r->client, 320);
+}
+
 static void request_on_expired(struct admit_item *item)
 {
     struct request *r = request_of(&item->queue);
@@ -536,7 +556,8 @@ static void request_on_vanished(struct admit_item *item)
                    "route not found: the model was removed while the request waited");
 }
 
-const struct sched_ops request_sched_ops = {request_on_admitted, request_on_expired, request_on_vanished};
+const struct sched_ops request_sched_ops = {request_on_admitted, request_on_upcoming, request_on_expired,
+                                            request_on_vanished};
 
 /* ---- attempts ---- */
 

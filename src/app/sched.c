@@ -32,8 +32,11 @@ static void sched_pump(struct loop_task *t)
 
     for (size_t i = 0; i < s->admit.n_models; i++)
         sched_expire(s, s->admit.models[i], now_us);
-    while (admit_next(&s->admit, now_us, &a))
+    while (admit_next(&s->admit, now_us, &a)) {
+        if (a.upcoming != NULL)
+            s->ops->upcoming(a.upcoming);
         s->ops->admitted(a.item, a.pod);
+    }
     sched_set_timer(s, now_us);
 }
 

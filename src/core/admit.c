@@ -235,6 +235,8 @@ static void count_passed(const struct admit *a, const struct candidate *best)
 bool admit_next(struct admit *a, int64_t now_us, struct admission *out)
 {
     struct candidate best = {.item = NULL};
+    const struct boostq_lane *lane;
+    const struct boostq_item *next;
 
     prepare(a, now_us);
     if (!find_best(a, now_us, &best)) {
@@ -243,10 +245,13 @@ bool admit_next(struct admit *a, int64_t now_us, struct admission *out)
         return false;
     }
     count_passed(a, &best);
+    lane = best.item->lane;
     boostq_take(&best.model->q, best.item);
     give_slot(a, best.model, best.target);
     account(best.model, POD_ROOM, now_us);
-    *out = (struct admission){best.model, admit_item_of(best.item), best.target->pod};
+    next = boostq_upcoming(&best.model->q, lane);
+    *out = (struct admission){best.model, admit_item_of(best.item), best.target->pod,
+                              next != NULL ? CONTAINER_OF(next, const struct admit_item, queue) : NULL};
     return true;
 }
 

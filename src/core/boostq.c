@@ -597,16 +597,20 @@ void boostq_passed(struct boostq *q, const struct boostq_item *item)
         q->fresh_overtakes++;
 }
 
-/* Starts to load what the admission of the next one, as it seems now, touches of it: other work comes
- * between. */
-static void expect_next(const struct boostq *q, const struct boostq_lane *lane)
+const struct boostq_item *boostq_upcoming(const struct boostq *q, const struct boostq_lane *lane)
 {
     const struct boostq_item *next = boostq_head_forced(q);
 
     if (next == NULL)
         next = boostq_head_boosted(lane);
-    if (next == NULL)
-        next = boostq_head_fresh(q);
+    return next != NULL ? next : boostq_head_fresh(q);
+}
+
+/* Starts to load what the admission of the next one touches of it: other work comes between. */
+static void expect_next(const struct boostq *q, const struct boostq_lane *lane)
+{
+    const struct boostq_item *next = boostq_upcoming(q, lane);
+
     if (next == NULL)
         return;
     __builtin_prefetch(&next->where, 1);

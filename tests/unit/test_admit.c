@@ -99,6 +99,35 @@ static void test_an_open_gate_limits_nothing(void **state)
     assert_int_equal(f.pods[1]->in_flight, 10);
 }
 
+static void expect_upcoming(int admitted, int upcoming)
+{
+    struct admission got;
+
+    assert_true(admit_next(&f.admit, f.now_us, &got));
+    assert_ptr_equal(got.item, &f.items[admitted]);
+    assert_ptr_equal(got.upcoming, upcoming < 0 ? NULL : &f.items[upcoming]);
+    f.ran_on[admitted] = got.pod;
+}
+
+/* A forced one, the next of the newest session, the oldest of the others. */
+static void test_an_admission_names_the_next_one(void **state)
+{
+    (void)state;
+    f.admit.rules.gated = false;
+    fx_push(&f, 0, NULL);
+    fx_push(&f, 1, NULL);
+    fx_push(&f, 2, "s");
+    fx_push(&f, 3, "s");
+    fx_push(&f, 4, NULL);
+    (void)fx_mark(&f, "s", 0);
+    boostq_force(&f.m->q, &f.items[4].queue);
+    expect_upcoming(4, 2);
+    expect_upcoming(2, 3);
+    expect_upcoming(3, 0);
+    expect_upcoming(0, 1);
+    expect_upcoming(1, -1);
+}
+
 static void test_nothing_waits_nothing_is_due(void **state)
 {
     (void)state;
@@ -518,6 +547,7 @@ int main(void)
         TEST(test_pods_aside_are_left_out_but_never_all),
         TEST(test_a_pause_that_ends_lets_the_pod_back_in),
         TEST(test_an_open_gate_limits_nothing),
+        TEST(test_an_admission_names_the_next_one),
         TEST(test_nothing_waits_nothing_is_due),
         TEST(test_models_take_turns),
         TEST(test_a_model_without_candidates_holds_nobody_up),
