@@ -25,11 +25,14 @@ struct admit {
     uint64_t turn; /* admissions so far */
 };
 
+/* So many that what belongs to the next one has left the cache. */
+#define ADMIT_LONG_QUEUE 256
+
 struct admission {
     struct model *model;
     struct admit_item *item;
     struct pod *pod;                   /* its slot is taken */
-    const struct admit_item *upcoming; /* most likely the next one; NULL: nobody, or not known */
+    const struct admit_item *upcoming; /* most likely the next one; NULL in a short queue */
 };
 
 /* A zeroed struct with rules set is ready. */

@@ -23,8 +23,7 @@ enum request_state {
 struct request_outgoing {
     struct admit_item admit;
     struct request *request;
-    struct buf head; /* request head for pods, without Host and Content-Length; see headers_request_block */
-    size_t line_bytes;
+    size_t head_n, line_bytes; /* see headers_request_block */
     char *body;
     size_t model_at, model_n;    /* where the model's value stands in the body */
     char *model;                 /* a copy of what goes to the pod instead, or NULL */
@@ -35,6 +34,8 @@ struct request_outgoing {
     const char *unsupported;       /* why such a request is refused, or NULL */
     void **failed;                 /* routes of which it could reach no pod, a reference to each */
     size_t n_failed;
+    /* Request head for pods, head_n bytes, without Host and Content-Length; and room for these. */
+    char head[];
 };
 
 /* The tokens of a successful answer of a kind that has usage. */

@@ -35,7 +35,7 @@ struct server {
     size_t n_admin_clients;
     size_t n_requests;
     struct log_sink access;
-    struct buf answer_head; /* scratch, filled and used within one call */
+    struct buf head; /* scratch, filled and used within one call */
     struct event *signals[3];
     struct wheel_timer log_timer; /* comes back while a slow reader leaves log lines waiting */
     int64_t started_us, longest_turn_us;

@@ -16,7 +16,6 @@
 #include "report.h"
 
 #define REQUEST_ERROR_BODY_MAX    (8 * 1024)
-#define REQUEST_HEAD_EXTRA        (4 * 1024)
 #define REQUEST_RETRY_AFTER_MAX_S 30
 
 static void request_start_attempt(struct request *r, bool fresh);
@@ -179,21 +178,27 @@ bool request_take_head(struct request *r)
                                       .peer_ip = slice_of(r->client->address),
                                       .proto = client_is_secure(r->client) ? SLICE("https") : SLICE("http"),
                                       .readable_answer = r->server->config->inject_stream_usage};
-    struct request_outgoing *o = r->out = mem_zalloc(sizeof *o);
+    struct buf *head = &r->server->head;
+    struct request_outgoing *o;
+    size_t line_bytes;
 
+    buf_clear(head);
+    if (!headers_request_block(head, &h, &line_bytes)) {
+        request_finish(r, OUTCOME_HEAD_TOO_LARGE,
+                       "the request head with the router's own fields is over MAX_HEADER_BYTES");
+        return false;
+    }
+    o = r->out = mem_alloc(sizeof *o + head->len + HEADERS_POD_FIELDS_MAX);
+    memset(o, 0, sizeof *o);
+    memcpy(o->head, buf_slice(head).p, head->len);
+    o->head_n = head->len;
+    o->line_bytes = line_bytes;
     o->request = r;
     o->admit.queue.session = request_session(r);
     o->unsupported = request_why_unsupported(h.head);
     if (multipart_is_form(http1_find(h.head, HEADER_CONTENT_TYPE)))
         o->boundary = mem_dup_slice(multipart_boundary(http1_find(h.head, HEADER_CONTENT_TYPE)));
-    buf_init(&o->head, (size_t)r->server->config->max_header_bytes + REQUEST_HEAD_EXTRA);
-    /* With the room that request_parts needs behind it. */
-    if (buf_reserve(&o->head, h.head->bytes + HEADERS_EXTRA_BYTES + HEADERS_POD_FIELDS_MAX) != NULL &&
-        headers_request_block(&o->head, &h, &o->line_bytes))
-        return true;
-    request_finish(r, OUTCOME_HEAD_TOO_LARGE,
-                   "the request head with the router's own fields is over MAX_HEADER_BYTES");
-    return false;
+    return true;
 }
 
 /* The route has sessions of its own: this is the request's from now on. */
@@ -211,13 +216,13 @@ static void request_set_session(struct request *r, struct slice session)
 /* Away from the targets that it could not reach. */
 static struct topology_route *request_decide(struct request *r, struct slice model, bool *known)
 {
-    const struct slice head = buf_slice(&r->out->head);
+    const struct request_outgoing *o = r->out;
     struct slice query = request_target(r);
     struct route_query q = {.path = request_path(r),
-                            .fields = {head.p + r->out->line_bytes, head.n - r->out->line_bytes},
+                            .fields = {o->head + o->line_bytes, o->head_n - o->line_bytes},
                             .session = request_session(r),
-                            .avoid = r->out->failed,
-                            .n_avoid = r->out->n_failed};
+                            .avoid = o->failed,
+                            .n_avoid = o->n_failed};
     struct topology_route *route;
 
     (void)slice_cut(&query, '?');
@@ -498,9 +503,8 @@ static void request_on_upcoming(const struct admit_item *item)
     const struct request *r = request_of(&item->queue);
     const struct request_outgoing *o = CONTAINER_OF(item, const struct request_outgoing, admit);
 
-    request_load(o, sizeof *o);
+    request_load(o, sizeof *o + o->head_n);
     request_load(r, sizeof *r + 64);
-    request_load(buf_slice(&o->head).p, o->head.len);
     request_load(o->body, r->body_n < 1024 ? r->body_n : 1024);
     request_load(r->client, 320);
 }
@@ -668,17 +672,15 @@ static unsigned request_parts(struct request *r, struct iovec iov[CONN_BORROWED_
 {
     struct request_outgoing *o = r->out;
     const struct openai_edit *want = &o->want_usage, rename = request_rename(r);
-    const struct slice head = buf_slice(&o->head);
     const size_t length = r->body_n + want->text.n - want->n + rename.text.n - rename.n;
-    char *base = (char *)(uintptr_t)head.p,
-         *pod_fields = base + head.n; /* there is room: request_take_head */
+    char *pod_fields = o->head + o->head_n; /* there is room: request_take_head */
     struct iovec *next = iov + 3;
     size_t at = 0;
 
-    iov[0] = (struct iovec){base, o->line_bytes};
+    iov[0] = (struct iovec){o->head, o->line_bytes};
     iov[1] =
         (struct iovec){pod_fields, headers_pod_fields(pod_fields, slice_of(r->pod->name), (int64_t)length)};
-    iov[2] = (struct iovec){base + o->line_bytes, head.n - o->line_bytes};
+    iov[2] = (struct iovec){o->head + o->line_bytes, o->head_n - o->line_bytes};
     next = request_put_edit(o, next, &at, want->at < rename.at ? want : &rename);
     next = request_put_edit(o, next, &at, want->at < rename.at ? &rename : want);
     *next++ = (struct iovec){o->body + at, r->body_n - at};
@@ -712,7 +714,6 @@ static void request_drop_outgoing(struct request *r)
     while (o->n_failed > 0)
         topology_unref(&r->server->topology, o->failed[--o->n_failed]);
     client_release_held(&r->server->client_rules, r->body_n);
-    buf_free(&o->head);
     mem_free(o->body);
     mem_free(o->model);
     mem_free(o->prefix);
@@ -894,7 +895,7 @@ static void request_relay(struct request *r, const struct upstream_data *d, stru
 static void request_on_data(void *arg, const struct upstream_data *d)
 {
     struct request *r = arg;
-    struct buf *head = &r->server->answer_head;
+    struct buf *head = &r->server->head;
 
     if (d->head != NULL) {
         buf_clear(head);

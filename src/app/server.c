@@ -468,7 +468,7 @@ bool server_start(struct server *s, const struct config_inputs *in, struct confi
     list_init(&s->clients);
     list_init(&s->admin_clients);
     list_init(&s->upstream_rules.idle);
-    buf_init(&s->answer_head, SERVER_SCRATCH_MAX);
+    buf_init(&s->head, SERVER_SCRATCH_MAX);
     wheel_timer_init(&s->drain_timer, server_on_drain_timer);
     wheel_timer_init(&s->log_timer, server_on_log_timer);
     loop_task_init(&s->check_idle, server_on_check_idle);
@@ -538,7 +538,7 @@ void server_free(struct server *s)
     }
     tls_context_free(s->trust);
     log_sink_close(&s->access);
-    buf_free(&s->answer_head);
+    buf_free(&s->head);
     config_free(s->config);
     metrics_reset();
 }

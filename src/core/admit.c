@@ -249,7 +249,7 @@ bool admit_next(struct admit *a, int64_t now_us, struct admission *out)
     boostq_take(&best.model->q, best.item);
     give_slot(a, best.model, best.target);
     account(best.model, POD_ROOM, now_us);
-    next = boostq_upcoming(&best.model->q, lane);
+    next = boostq_len(&best.model->q) >= ADMIT_LONG_QUEUE ? boostq_upcoming(&best.model->q, lane) : NULL;
     *out = (struct admission){best.model, admit_item_of(best.item), best.target->pod,
                               next != NULL ? CONTAINER_OF(next, const struct admit_item, queue) : NULL};
     return true;
