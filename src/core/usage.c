@@ -26,13 +26,19 @@ enum usage_state {
 /* ---- searching ---- */
 
 #ifdef __x86_64__
-/* The first whole word of those that begin in p[0..16), or NULL. */
-static inline const char *find_word_at(const char *p)
+/* Of p[0..16): where the word may begin, by its first and fifth byte. */
+static inline __m128i word_marks(const char *p)
 {
-    const __m128i quote = _mm_set1_epi8('"'), g = _mm_set1_epi8('g');
     const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)p);
     const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(p + 4));
-    unsigned at = (unsigned)_mm_movemask_epi8(_mm_and_si128(_mm_cmpeq_epi8(a, quote), _mm_cmpeq_epi8(b, g)));
+
+    return _mm_and_si128(_mm_cmpeq_epi8(a, _mm_set1_epi8('"')), _mm_cmpeq_epi8(b, _mm_set1_epi8('g')));
+}
+
+/* The first whole word of those that begin in p[0..16), or NULL. */
+static const char *find_word_at(const char *p)
+{
+    unsigned at = (unsigned)_mm_movemask_epi8(word_marks(p));
 
     for (; at != 0; at &= at - 1) {
         const char *found = p + __builtin_ctz(at);
@@ -52,6 +58,13 @@ static const char *find_word(const char *p, size_t n)
     const char *last = p + n - (15 + WORD_BYTES), *found = NULL;
 
     if (n >= 15 + WORD_BYTES) {
+        for (; last - p > 48 && found == NULL; p += 64) {
+            const __m128i any = _mm_or_si128(_mm_or_si128(word_marks(p), word_marks(p + 16)),
+                                             _mm_or_si128(word_marks(p + 32), word_marks(p + 48)));
+
+            for (unsigned i = 0; i < 64 && found == NULL && _mm_movemask_epi8(any) != 0; i += 16)
+                found = find_word_at(p + i);
+        }
         for (; p < last && found == NULL; p += 16)
             found = find_word_at(p);
         return found != NULL ? found : find_word_at(last);
@@ -180,25 +193,30 @@ static void count_events(struct usage *u, struct slice bytes)
 
 /* ---- the object ---- */
 
+#define NAME(text)                                                                                           \
+    {                                                                                                        \
+        text, sizeof(text) - 1                                                                               \
+    }
 static const struct usage_name {
-    const char *name;
+    struct slice name;
     enum usage_count count;
 } usage_names[] = {
-    {"prompt_tokens", USAGE_INPUT},
-    {"input_tokens", USAGE_INPUT},
-    {"completion_tokens", USAGE_OUTPUT},
-    {"output_tokens", USAGE_OUTPUT},
-    {"total_tokens", USAGE_TOTAL},
-    {"cache_creation_input_tokens", USAGE_CACHE_CREATED},
-    {"cache_read_input_tokens", USAGE_CACHE_READ},
+    {NAME("prompt_tokens"), USAGE_INPUT},
+    {NAME("input_tokens"), USAGE_INPUT},
+    {NAME("completion_tokens"), USAGE_OUTPUT},
+    {NAME("output_tokens"), USAGE_OUTPUT},
+    {NAME("total_tokens"), USAGE_TOTAL},
+    {NAME("cache_creation_input_tokens"), USAGE_CACHE_CREATED},
+    {NAME("cache_read_input_tokens"), USAGE_CACHE_READ},
 };
+#undef NAME
 
 static enum usage_count count_of_key(const struct usage *u)
 {
     const struct slice key = {u->key, u->key_n};
 
     for (size_t i = 0; i < ARRAY_LEN(usage_names); i++) {
-        if (slice_eq(key, slice_of(usage_names[i].name)))
+        if (slice_eq(key, usage_names[i].name))
             return usage_names[i].count;
     }
     return USAGE_COUNTS;
@@ -310,6 +328,29 @@ static void object_byte(struct usage *u, char c)
         if (u->depth == 1)
             number_byte(u, c);
     }
+}
+
+/* The byte stands in a usage object and in none of its strings; a line's end in a stream is no part of it. */
+static bool is_in_object(const struct usage *u, char c)
+{
+    return u->state == USAGE_OBJECT && !u->in_string && !u->between_lines && !(u->stream && is_line_end(c));
+}
+
+/* Up to the next string, the object's end, or the end of a line in a stream. The first byte is_in_object. */
+static const char *object_run(struct usage *u, const char *at, const char *end)
+{
+    for (; at < end; at++) {
+        if (u->depth == 1 && *at >= '0' && *at <= '9') {
+            number_byte(u, *at);
+            continue;
+        }
+        if (u->stream && is_line_end(*at))
+            return at;
+        object_byte(u, *at);
+        if (u->in_string || u->state != USAGE_OBJECT)
+            return at + 1;
+    }
+    return at;
 }
 
 /* Of several in one event the least deep counts, of equals each count's last. */
@@ -444,8 +485,6 @@ static void value_byte(struct usage *u, char c)
         leave_line(u, c);
     else if (u->in_string)
         string_byte(u, c);
-    else if (u->state == USAGE_OBJECT)
-        object_byte(u, c);
     else if (u->state == USAGE_COLON && c == ':')
         u->state = USAGE_BRACE;
     else if (u->state == USAGE_BRACE && c == '{' && !(u->has_found && u->level > 0))
@@ -505,6 +544,10 @@ void usage_feed(struct usage *u, struct slice bytes)
             at = search(u, p, at, end);
             continue;
         }
+        if (is_in_object(u, *at)) {
+            at = object_run(u, at, end);
+            continue;
+        }
         if (u->in_string && !u->escaped && !u->between_lines)
             at = string_run(u, at, end);
         else if (u->state == USAGE_TAIL && !u->in_string && !u->between_lines)
@@ -512,8 +555,8 @@ void usage_feed(struct usage *u, struct slice bytes)
         if (at == end)
             break;
         value_byte(u, *at++);
-        u->before_slash = at[-1] == '\\';
     }
+    u->before_slash = end[-1] == '\\';
     if (u->stream)
         keep_line(u, p, end);
 }
