@@ -85,16 +85,14 @@ static void match_byte(struct usage *u, char c)
     u->before_slash = c == '\\';
 }
 
-/* The part of the word that the bytes end with. */
-static void match_end(struct usage *u, const char *p, const char *end)
+/* The part of the word that the bytes from `at` on end with; what came is p to end. */
+static void match_end(struct usage *u, const char *p, const char *at, const char *end)
 {
-    const char *from = (size_t)(end - p) < WORD_BYTES ? p : end - WORD_BYTES;
+    const char *from = (size_t)(end - at) < WORD_BYTES ? at : end - WORD_BYTES;
 
     u->matched = 0;
-    if (end[-1] == '\n') {
-        u->before_slash = false;
+    if (end[-1] == '\n')
         return;
-    }
     if (from > p)
         u->before_slash = from[-1] == '\\';
     for (; from < end; from++)
@@ -521,7 +519,7 @@ static const char *search(struct usage *u, const char *p, const char *at, const 
         return end;
     found = find_word(at, (size_t)(end - at));
     if (found == NULL) {
-        match_end(u, at, end);
+        match_end(u, p, at, end);
         return end;
     }
     if (found > p ? found[-1] == '\\' : u->before_slash)
