@@ -291,5 +291,6 @@ size_t json_characters(struct slice inside)
         }
         p += 64 - cut;
     }
-    return inside.n - less;
+    return inside.n > less ? inside.n - less
+                           : 0; /* escapes cut short overlap where nobody has checked the text */
 }
