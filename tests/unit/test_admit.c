@@ -99,21 +99,12 @@ static void test_an_open_gate_limits_nothing(void **state)
     assert_int_equal(f.pods[1]->in_flight, 10);
 }
 
-static void expect_upcoming(int admitted, int upcoming)
-{
-    struct admission got;
-
-    assert_true(admit_next(&f.admit, f.now_us, &got));
-    assert_ptr_equal(got.item, &f.items[admitted]);
-    assert_ptr_equal(got.upcoming, upcoming < 0 ? NULL : &f.items[upcoming]);
-    f.ran_on[admitted] = got.pod;
-}
-
 /* A forced one, the next of the newest session, the oldest of the others. */
-static void test_an_admission_names_the_next_one(void **state)
+static void test_who_follows_is_known(void **state)
 {
+    static const int order[] = {4, 2, 3, 0, 1};
+
     (void)state;
-    f.admit.rules.gated = false;
     fx_push(&f, 0, NULL);
     fx_push(&f, 1, NULL);
     fx_push(&f, 2, "s");
@@ -121,11 +112,30 @@ static void test_an_admission_names_the_next_one(void **state)
     fx_push(&f, 4, NULL);
     (void)fx_mark(&f, "s", 0);
     boostq_force(&f.m->q, &f.items[4].queue);
-    expect_upcoming(4, 2);
-    expect_upcoming(2, 3);
-    expect_upcoming(3, 0);
-    expect_upcoming(0, 1);
-    expect_upcoming(1, -1);
+    for (size_t i = 0; i < ARRAY_LEN(order); i++) {
+        assert_ptr_equal(boostq_upcoming(&f.m->q, &f.m->q.shared), &f.items[order[i]].queue);
+        fx_expect(&f, order[i]);
+    }
+    assert_null(boostq_upcoming(&f.m->q, &f.m->q.shared));
+}
+
+/* Only in a long queue there is something to load. */
+static void test_an_admission_names_the_next_one_of_a_long_queue(void **state)
+{
+    static struct admit_item waiting[ADMIT_LONG_QUEUE + 2];
+    struct admission got;
+    size_t n = 0;
+
+    (void)state;
+    f.admit.rules.gated = false;
+    for (size_t i = 0; i < ARRAY_LEN(waiting); i++)
+        boostq_push(&f.m->q, &waiting[i].queue, f.now_us);
+    while (admit_next(&f.admit, f.now_us, &got)) {
+        assert_ptr_equal(got.item, &waiting[n++]);
+        assert_ptr_equal(got.upcoming, boostq_len(&f.m->q) >= ADMIT_LONG_QUEUE ? &waiting[n] : NULL);
+        pod_release_slot(got.pod, &f.admit.rules, true, f.now_us);
+    }
+    assert_int_equal(n, ARRAY_LEN(waiting));
 }
 
 static void test_nothing_waits_nothing_is_due(void **state)
@@ -547,7 +557,8 @@ int main(void)
         TEST(test_pods_aside_are_left_out_but_never_all),
         TEST(test_a_pause_that_ends_lets_the_pod_back_in),
         TEST(test_an_open_gate_limits_nothing),
-        TEST(test_an_admission_names_the_next_one),
+        TEST(test_who_follows_is_known),
+        TEST(test_an_admission_names_the_next_one_of_a_long_queue),
         TEST(test_nothing_waits_nothing_is_due),
         TEST(test_models_take_turns),
         TEST(test_a_model_without_candidates_holds_nobody_up),
