@@ -851,15 +851,16 @@ static bool request_send_body(struct request *r, const struct upstream_data *d, 
  * is looked at closely. */
 static bool request_says_done(const struct request *r, const struct upstream_data *d)
 {
-    const struct slice last = d->n_spans > 0 ? d->spans[d->n_spans - 1] : (struct slice){NULL, 0};
-    size_t n = last.n;
+    const char *first, *end;
 
-    if (!r->event_stream)
+    if (!r->event_stream || d->n_spans == 0)
         return false;
-    while (n > 0 && (last.p[n - 1] == '\n' || last.p[n - 1] == '\r'))
-        n--;
+    first = d->spans[d->n_spans - 1].p;
+    end = first + d->spans[d->n_spans - 1].n;
+    while (end > first && (end[-1] == '\n' || end[-1] == '\r'))
+        end--;
     /* Line ends alone may be the second half of it. */
-    return last.n > 0 && (n == 0 || last.p[n - 1] == ']') && openai_sse_done(&r->sse);
+    return (end == first || end[-1] == ']') && openai_sse_done(&r->sse);
 }
 
 static enum outcome request_complete_outcome(const struct request *r)

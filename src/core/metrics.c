@@ -22,7 +22,7 @@ struct family {
     size_t n_labels, n_bounds;
     struct slice label_names[METRICS_MAX_LABELS];
     struct slice bound_names[MAX_BOUNDS];
-    double bounds[MAX_BOUNDS];
+    double bounds[MAX_BOUNDS + 1]; /* infinity is the last */
     struct htab by_labels;
     struct list series; /* oldest first: the page's order */
     size_t n_series;
@@ -79,6 +79,7 @@ static void read_bounds(struct family *f)
         assert(ok && (i == 0 || f->bounds[i] > f->bounds[i - 1]));
         (void)ok;
     }
+    f->bounds[f->n_bounds] = (double)INFINITY;
     assert((f->n_bounds > 0) == (f->kind == KIND_HISTOGRAM));
 }
 
@@ -304,7 +305,7 @@ void metrics_observe(struct metrics_series *s, double v)
     size_t i = 0;
 
     assert(f->kind == KIND_HISTOGRAM && !isnan(v));
-    while (i < f->n_bounds && v > f->bounds[i])
+    while (v > f->bounds[i])
         i++;
     s->buckets[i]++;
     s->count++;
