@@ -5,6 +5,7 @@
 
 #include "buf.h"
 #include "http1.h"
+#include "number.h"
 
 #define HEADERS_REQUEST_ID_MAX 128
 
@@ -23,9 +24,8 @@ size_t headers_request_id(struct slice from_client, char out[HEADERS_REQUEST_ID_
  * client's end-to-end fields in their order and spelling, without hop-by-hop fields, those named in
  * Connection, Host, Content-Length, Expect, X-Request-ID; then X-Request-ID, X-Forwarded-For (the client's
  * own list with peer_ip appended), X-Forwarded-Proto ("http", or the client's value kept), and the final
- * CRLF. What is missing in between and depends on the pod (Host, Content-Length) the caller writes between
- * line and fields with headers_pod_fields. False, with nothing appended, when the buffer has no room for
- * head->bytes + HEADERS_EXTRA_BYTES more. */
+ * CRLF. What is missing in between and depends on the pod are headers_pod_start and headers_pod_length.
+ * False, with nothing appended, when the buffer has no room for head->bytes + HEADERS_EXTRA_BYTES more. */
 #define HEADERS_EXTRA_BYTES 320 /* request_id is at most HEADERS_REQUEST_ID_MAX bytes, peer_ip at most 64 */
 struct headers_request {
     const struct http1_head *head;
@@ -34,10 +34,10 @@ struct headers_request {
     bool readable_answer; /* without Accept-Encoding: the router has to understand the answer */
 };
 MUST_CHECK bool headers_request_block(struct buf *out, const struct headers_request *r, size_t *line_bytes);
-#define HEADERS_POD_FIELDS_MAX 352
-/* "Host: AUTHORITY\r\nContent-Length: N\r\n" (no length line for content_length < 0: a request without body).
- * Returns the length; authority is at most 300 bytes. */
-size_t headers_pod_fields(char out[HEADERS_POD_FIELDS_MAX], struct slice authority, int64_t content_length);
+/* "Host: AUTHORITY\r\nContent-Length: ", the same for all requests to a pod; to be freed. */
+char *headers_pod_start(const char *authority);
+/* "N\r\n", of the body that follows. Returns its length. */
+size_t headers_pod_length(char out[NUMBER_TEXT_MAX], size_t n_bytes);
 
 /* The head of an answer relayed to the client. */
 struct headers_response {

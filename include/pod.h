@@ -57,8 +57,9 @@ struct upstream;
 struct pod {
     char *name; /* authority as configured: "10.0.0.1:8000", "[::1]:8000", "pod-0.svc:8000" */
     struct log_known log_name;
-    uint64_t id;        /* never 0, never used twice */
-    unsigned refs;      /* who points here: models, requests, discovery */
+    struct slice head_start; /* headers_pod_start */
+    uint64_t id;             /* never 0, never used twice */
+    unsigned refs;           /* who points here: models, requests, discovery */
     unsigned in_flight; /* requests of ours, all models; counted by admit, released once in request_finish */
     struct pod_numbers numbers;
     struct pod_totals totals; /* as scraped last */

@@ -34,7 +34,8 @@ struct request_outgoing {
     const char *unsupported;       /* why such a request is refused, or NULL */
     void **failed;                 /* routes of which it could reach no pod, a reference to each */
     size_t n_failed;
-    /* Request head for pods, head_n bytes, without Host and Content-Length; and room for these. */
+    char length[NUMBER_TEXT_MAX]; /* of the body for the pod at hand: headers_pod_length */
+    /* Request head for pods, head_n bytes, without Host and Content-Length. */
     char head[];
 };
 

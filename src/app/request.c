@@ -188,7 +188,7 @@ bool request_take_head(struct request *r)
                        "the request head with the router's own fields is over MAX_HEADER_BYTES");
         return false;
     }
-    o = r->out = mem_alloc(sizeof *o + head->len + HEADERS_POD_FIELDS_MAX);
+    o = r->out = mem_alloc(sizeof *o + head->len);
     memset(o, 0, sizeof *o);
     memcpy(o->head, buf_slice(head).p, head->len);
     o->head_n = head->len;
@@ -673,14 +673,14 @@ static unsigned request_parts(struct request *r, struct iovec iov[CONN_BORROWED_
     struct request_outgoing *o = r->out;
     const struct openai_edit *want = &o->want_usage, rename = request_rename(r);
     const size_t length = r->body_n + want->text.n - want->n + rename.text.n - rename.n;
-    char *pod_fields = o->head + o->head_n; /* there is room: request_take_head */
-    struct iovec *next = iov + 3;
+    const struct slice start = r->pod->head_start;
+    struct iovec *next = iov + 4;
     size_t at = 0;
 
     iov[0] = (struct iovec){o->head, o->line_bytes};
-    iov[1] =
-        (struct iovec){pod_fields, headers_pod_fields(pod_fields, slice_of(r->pod->name), (int64_t)length)};
-    iov[2] = (struct iovec){o->head + o->line_bytes, o->head_n - o->line_bytes};
+    iov[1] = (struct iovec){(char *)(uintptr_t)start.p, start.n};
+    iov[2] = (struct iovec){o->length, headers_pod_length(o->length, length)};
+    iov[3] = (struct iovec){o->head + o->line_bytes, o->head_n - o->line_bytes};
     next = request_put_edit(o, next, &at, want->at < rename.at ? want : &rename);
     next = request_put_edit(o, next, &at, want->at < rename.at ? &rename : want);
     *next++ = (struct iovec){o->body + at, r->body_n - at};

@@ -2,6 +2,7 @@
  * result is reserved first, and runs of fields that stay are copied as they came. Which connection a head
  * goes to, and what body follows, is decided by the caller. */
 #include "headers.h"
+#include "mem.h"
 #include "text.h"
 
 #include <assert.h>
@@ -354,17 +355,14 @@ bool headers_request_block(struct buf *out, const struct headers_request *r, siz
     return true;
 }
 
-size_t headers_pod_fields(char out[HEADERS_POD_FIELDS_MAX], struct slice authority, int64_t content_length)
+char *headers_pod_start(const char *authority)
 {
-    char *at = out;
+    return mem_printf("Host: %s\r\nContent-Length: ", authority);
+}
 
-    assert(authority.n <= 300);
-    at = text_add(at, SLICE("Host: "));
-    at = text_add(at, authority);
-    at = text_add(at, SLICE("\r\n"));
-    if (content_length >= 0)
-        at = headers_put_length(at, (uint64_t)content_length);
-    return (size_t)(at - out);
+size_t headers_pod_length(char out[NUMBER_TEXT_MAX], size_t n_bytes)
+{
+    return (size_t)(text_add(text_add_int(out, (int64_t)n_bytes), SLICE("\r\n")) - out);
 }
 
 /* ---- answers ---- */

@@ -1,6 +1,7 @@
 /* pod: one pod's slots. It owns the in-flight count, the grace windows, the pauses after failed connects and
  * the test for room; which requests run there is not its business. */
 #include "pod.h"
+#include "headers.h"
 #include "mem.h"
 
 #include <assert.h>
@@ -24,6 +25,7 @@ struct pod *pod_new(struct slice name)
 
     p->name = mem_dup_slice(name);
     p->log_name = log_know(p->name);
+    p->head_start = slice_of(headers_pod_start(p->name));
     p->id = ++last_id;
     p->ttft.value_s = p->tpot.value_s = (double)NAN;
     p->refs = 1;
@@ -36,6 +38,7 @@ void pod_unref(struct pod *p)
     if (--p->refs > 0)
         return;
     mem_free(p->name);
+    mem_free((char *)(uintptr_t)p->head_start.p);
     mem_free(p->held_until_us);
     mem_free(p);
 }

@@ -1,6 +1,7 @@
 /* The heads that leave the router: what stays, what goes, what is added, and that there is never more than
  * one framing field. */
 #include "headers.h"
+#include "mem.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -165,17 +166,16 @@ static void test_request(void **state)
 
 static void test_pod_fields(void **state)
 {
-    char out[HEADERS_POD_FIELDS_MAX], longest[300];
+    char out[NUMBER_TEXT_MAX], *start = headers_pod_start("[::1]:8000");
     size_t n;
 
     (void)state;
-    n = headers_pod_fields(out, SLICE("[::1]:8000"), 0);
-    assert_true(slice_eq((struct slice){out, n}, SLICE("Host: [::1]:8000\r\nContent-Length: 0\r\n")));
-    n = headers_pod_fields(out, SLICE("pod"), -1);
-    assert_true(slice_eq((struct slice){out, n}, SLICE("Host: pod\r\n")));
-    memset(longest, 'a', sizeof(longest));
-    n = headers_pod_fields(out, (struct slice){longest, sizeof(longest)}, INT64_MAX);
-    assert_int_equal(n, 6 + 300 + 2 + 16 + 19 + 2);
+    assert_string_equal(start, "Host: [::1]:8000\r\nContent-Length: ");
+    mem_free(start);
+    n = headers_pod_length(out, 0);
+    assert_true(slice_eq((struct slice){out, n}, SLICE("0\r\n")));
+    n = headers_pod_length(out, INT64_MAX);
+    assert_true(slice_eq((struct slice){out, n}, SLICE("9223372036854775807\r\n")));
 }
 
 static void check_response(const char *in, struct headers_response r, const char *expected)
