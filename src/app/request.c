@@ -817,8 +817,10 @@ static void request_note_body(struct request *r, const struct upstream_data *d)
         return;
     if (r->first_byte_us == 0)
         r->first_byte_us = request_now(r);
-    for (unsigned i = 0; r->event_stream && i < d->n_spans; i++)
-        openai_sse_feed(&r->sse, d->spans[i]);
+    if (r->event_stream) {
+        for (unsigned i = 0; i < d->n_spans; i++)
+            openai_sse_feed(&r->sse, d->spans[i]);
+    }
     for (unsigned i = 0; r->tokens != NULL && r->tokens->readable && i < d->n_spans; i++)
         usage_feed(&r->tokens->usage, d->spans[i]);
 }

@@ -720,12 +720,17 @@ enum {
     HTTP1_CHUNK_END_LF
 };
 
+/* Each one more than it is worth. */
+static const uint8_t http1_hex_digits[256] = {
+    ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
+    ['8'] = 9,  ['9'] = 10, ['A'] = 11, ['B'] = 12, ['C'] = 13, ['D'] = 14, ['E'] = 15, ['F'] = 16,
+    ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
+};
+
+/* -1: none. */
 static int http1_hex(char c)
 {
-    if (http1_is_digit(c))
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    return http1_hex_digits[(unsigned char)c] - 1;
 }
 
 /* The steps return NULL, or the reason of an error, and then nothing has changed. */
