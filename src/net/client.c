@@ -15,6 +15,8 @@
 /* A head and the start of a body: what comes behind it is read straight to its place, not copied there. */
 #define CLIENT_FIRST_READ     (16 * 1024)
 #define CLIENT_EXACT_BODY_MAX (64 * 1024 * 1024)
+/* From here on in huge pages: in small ones the kernel takes as long to find the memory as to fill it. */
+#define CLIENT_HUGE_BODY      (4 * 1024 * 1024)
 #define CLIENT_CHUNK_LINE_MAX 20 /* sixteen digits, CR LF */
 /* Who sends or takes less is not waited for: one byte now and then would make a request last for ever. */
 #define CLIENT_SLOWEST_BYTES_PER_S 1024
@@ -219,7 +221,7 @@ static void client_start_body(struct client *c, uint64_t length, bool send_conti
     c->state = CLIENT_BODY;
     if (length > 0 && length <= CLIENT_EXACT_BODY_MAX) {
         c->body_cap = (size_t)length;
-        c->body = mem_alloc(c->body_cap + CLIENT_BODY_SPARE);
+        c->body = (length >= CLIENT_HUGE_BODY ? mem_table : mem_alloc)(c->body_cap + CLIENT_BODY_SPARE);
     }
     if (send_continue) {
         struct iovec iov = {(char *)(uintptr_t)go_on, sizeof go_on - 1};
