@@ -59,6 +59,7 @@ struct boostq_lane;
  * outside. */
 struct boostq_item {
     struct slice session;    /* set by the caller, owned by it while the item waits; empty: no session */
+    struct session_key key;  /* of it; set by boostq_push when the rules say `boost` */
     uint64_t pinned_pod_id;  /* set by the caller where the rules say `pinned`; 0 = none */
     int64_t arrived_us;      /* set by boostq_push */
     int64_t entered_lane_us; /* since when it waits in a pod's lane */
@@ -164,9 +165,9 @@ void boostq_force(struct boostq *q, struct boostq_item *item);
 void boostq_requeue(struct boostq *q, struct boostq_item *item);
 /* The request goes away unserved (client gone, model removed). */
 void boostq_remove(struct boostq *q, struct boostq_item *item);
-/* A turn of the session completed on the pod: tracks it, promotes or re-ranks its waiting requests. Returns
- * how many were promoted. */
-size_t boostq_mark(struct boostq *q, struct slice session, uint64_t pod_id, int64_t now_us);
+/* A turn of the session completed on the pod: tracks it, promotes or re-ranks its waiting requests. key: as
+ * the item of that turn had it, or session_lru_key of the id. Returns how many were promoted. */
+size_t boostq_mark(struct boostq *q, const struct session_key *key, uint64_t pod_id, int64_t now_us);
 
 /* The waiting request that arrived first, or NULL: to empty a queue, remove it until there is none. */
 struct boostq_item *boostq_oldest(const struct boostq *q);

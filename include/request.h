@@ -69,9 +69,10 @@ struct request {
     const char *sticky; /* how it went with the session's pod, where the route says so; else NULL */
     const char *why;    /* detail for the log and the error body, or NULL */
     int64_t received_us, body_us, queued_us, admitted_us, sent_us, head_us, first_byte_us,
-        end_us;           /* 0 = not reached */
-    struct fairq_run run; /* with user fairness, while it has a slot */
-    uint64_t warm_pod_id; /* its rank when it left the queue: with `boosted` and `overtaken` */
+        end_us;                     /* 0 = not reached */
+    struct fairq_run run;           /* with user fairness, while it has a slot */
+    struct session_key session_key; /* with session boost */
+    uint64_t warm_pod_id;           /* its rank when it left the queue: with `boosted` and `overtaken` */
     unsigned overtaken;
     uint16_t status; /* sent to the client; 0 = none yet */
     uint16_t upstream_status;

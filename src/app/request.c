@@ -470,6 +470,7 @@ static void request_left_queue(struct request *r)
     r->boosted = item->boosted;
     r->overtaken = item->overtaken;
     r->warm_pod_id = item->warm_pod_id;
+    r->session_key = item->key;
     route->model->queued_bytes -= r->body_n;
     route->recent_wait_us += (wait_us - route->recent_wait_us) / 8;
     if (route->queue_duration != NULL)
@@ -807,7 +808,7 @@ static void request_mark(struct request *r)
     if (r->status < 200 || r->status > 299 || r->client->conn.broken || r->session_n == 0)
         return;
     request_learn(r);
-    boostq_mark(&r->route->model->q, request_session(r), r->pod->id, request_now(r));
+    boostq_mark(&r->route->model->q, &r->session_key, r->pod->id, request_now(r));
     sched_kick(&r->server->sched);
 }
 

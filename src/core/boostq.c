@@ -78,16 +78,15 @@ static struct boostq_session *session_new(struct boostq *q, const struct session
 /* Makes the item one of its session's waiting requests. Returns the tracker's entry, or NULL. */
 static const struct session_entry *session_join(struct boostq *q, struct boostq_item *item)
 {
-    struct session_key key;
     const struct session_entry *tracked;
     struct boostq_session *s;
 
-    session_lru_key(&key, item->session);
-    htab_prefetch(&q->sessions, key.hash);
-    tracked = session_lru_find(&q->tracker, &key);
-    s = session_find(q, &key);
+    session_lru_key(&item->key, item->session);
+    htab_prefetch(&q->sessions, item->key.hash);
+    tracked = session_lru_find(&q->tracker, &item->key);
+    s = session_find(q, &item->key);
     if (s == NULL) {
-        s = session_new(q, &key);
+        s = session_new(q, &item->key);
         s->completed = tracked == NULL ? 0 : tracked->completed;
         s->warm_pod_id = q->rules.pinned ? item->pinned_pod_id : tracked == NULL ? 0 : tracked->pod_id;
     }
@@ -468,20 +467,18 @@ static size_t promote(struct boostq *q, struct boostq_session *s, int64_t now_us
     return n;
 }
 
-size_t boostq_mark(struct boostq *q, struct slice session, uint64_t pod_id, int64_t now_us)
+size_t boostq_mark(struct boostq *q, const struct session_key *key, uint64_t pod_id, int64_t now_us)
 {
-    struct session_key key;
     struct boostq_session *s;
 
-    if (!q->rules.boost || session.n == 0)
+    if (!q->rules.boost)
         return 0;
-    session_lru_key(&key, session);
-    s = session_find(q, &key);
+    s = session_find(q, key);
     if (s == NULL) {
-        session_lru_mark(&q->tracker, &key, pod_id, now_us);
+        session_lru_mark(&q->tracker, key, pod_id, now_us);
         return 0;
     }
-    s->completed = session_lru_mark(&q->tracker, &key, pod_id, now_us)->completed;
+    s->completed = session_lru_mark(&q->tracker, key, pod_id, now_us)->completed;
     s->warm_pod_id = pod_id;
     if (s->lane != NULL)
         heap_rekey(&s->lane->boosted, &s->by_rank, rank_key(s));

@@ -86,6 +86,7 @@ static void bench_init(struct bench *b, enum load load, size_t depth)
                                  .sticky_wait_us = INT64_C(1) << 50,
                                  .timeout_us = INT64_C(1) << 50,
                                  .max_overtakes = 16};
+    struct session_key key;
 
     ids_init(&b->ids, load == PARALLEL ? depth / 16 + 1 : depth);
     rules.max_sessions = b->ids.n;
@@ -96,8 +97,10 @@ static void bench_init(struct bench *b, enum load load, size_t depth)
         b->pods[i] = pod_new(SLICE("127.0.0.1:8000"));
     model_set_pods(b->model, b->pods, N_PODS, 0);
     admit_add_model(&b->admit, b->model);
-    for (size_t i = 0; i < b->ids.n; i++)
-        (void)boostq_mark(&b->model->q, draw(&b->ids), b->pods[i % N_PODS]->id, 0);
+    for (size_t i = 0; i < b->ids.n; i++) {
+        session_lru_key(&key, draw(&b->ids));
+        (void)boostq_mark(&b->model->q, &key, b->pods[i % N_PODS]->id, 0);
+    }
 }
 
 static void push(struct bench *b, struct admit_item *item, enum load load)
@@ -131,7 +134,7 @@ static double run(struct bench *b, enum load load, size_t depth, size_t n)
         push(b, spare, load);
         spare = admit_one(b);
         if (load == MARKED)
-            (void)boostq_mark(&b->model->q, spare->queue.session, b->pods[i % N_PODS]->id, b->now_us);
+            (void)boostq_mark(&b->model->q, &spare->queue.key, b->pods[i % N_PODS]->id, b->now_us);
     }
     return (now_ns() - start) / (double)n;
 }

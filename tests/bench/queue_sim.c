@@ -120,16 +120,16 @@ static void schedule(struct run *r, struct event *e, enum event_kind kind, int64
 /* The queue ranks by completion numbers, so other numbers are another order, in the very same queue. */
 static void mark_as(struct run *r, struct slice session, uint64_t pod_id, uint64_t completed)
 {
+    struct session_key key;
+
     r->model->q.tracker.last_completed = completed - 1;
-    boostq_mark(&r->model->q, session, pod_id, r->now_us);
+    session_lru_key(&key, session);
+    boostq_mark(&r->model->q, &key, pod_id, r->now_us);
 }
 
 static void mark(struct run *r, struct slice session, uint64_t pod_id)
 {
-    if (r->o.order == NEWEST)
-        boostq_mark(&r->model->q, session, pod_id, r->now_us);
-    else
-        mark_as(r, session, pod_id, --r->falling);
+    mark_as(r, session, pod_id, r->o.order == NEWEST ? r->model->q.tracker.last_completed + 1 : --r->falling);
 }
 
 /* ---- a pod's prefix cache ---- */

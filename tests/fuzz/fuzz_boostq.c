@@ -208,6 +208,7 @@ static void step(struct machine *m)
 {
     uint8_t op = next_byte(m), what = next_byte(m);
     struct boostq_rules rules;
+    struct session_key key;
 
     switch (op % 8) {
     case 0:
@@ -219,7 +220,8 @@ static void step(struct machine *m)
         take(m, what);
         break;
     case 4:
-        (void)boostq_mark(&m->q, session_of(what), 1 + (op >> 3) % (N_LANES + 1), m->now_us);
+        session_lru_key(&key, session_of(what));
+        (void)boostq_mark(&m->q, &key, 1 + (op >> 3) % (N_LANES + 1), m->now_us);
         break;
     case 5:
         if (m->items[what % N_ITEMS].where != BOOSTQ_OUT)

@@ -93,7 +93,10 @@ static inline void fx_remove(struct fixture *f, int i)
 
 static inline size_t fx_mark(struct fixture *f, const char *session, size_t pod)
 {
-    return boostq_mark(&f->m->q, slice_of(session), f->pods[pod]->id, f->now_us);
+    struct session_key key;
+
+    session_lru_key(&key, slice_of(session));
+    return boostq_mark(&f->m->q, &key, f->pods[pod]->id, f->now_us);
 }
 
 /* Admits one request; its number, or FX_NONE. */

@@ -1042,8 +1042,11 @@ static void step_push(struct world *w)
 
 static void step_mark(struct world *w, int model, int session, int pod)
 {
-    size_t n = boostq_mark(&w->models[model]->q, session_id(session), w->pods[pod]->id, w->now_us);
+    struct session_key key;
+    size_t n;
 
+    session_lru_key(&key, session_id(session));
+    n = boostq_mark(&w->models[model]->q, &key, w->pods[pod]->id, w->now_us);
     CHECK(n == ref_mark(w, model, session, pod));
 }
 

@@ -364,19 +364,21 @@ static void test_sessions_stay_with_their_target(void **state)
 {
     struct fixture *f = setup();
     struct route_query known = {.session = SLICE("s")}, other = {.session = SLICE("t")};
+    struct session_key key;
     int counts[2] = {0};
 
     (void)state;
     route(f, "m");
     (void)rule(f, (const int64_t[]){70, 30}, 2);
     build(f);
-    boostq_mark(&f->models[1]->q, known.session, f->pods[1]->id, 1);
+    session_lru_key(&key, known.session);
+    boostq_mark(&f->models[1]->q, &key, f->pods[1]->id, 1);
     for (int i = 0; i < 100; i++) {
         assert_int_equal(ask(f, "m", known), 1);
         counts[ask(f, "m", other)]++;
     }
     assert_int_equal(counts[0], 70); /* and take nobody's turn */
-    boostq_mark(&f->models[0]->q, known.session, f->pods[0]->id, 2);
+    boostq_mark(&f->models[0]->q, &key, f->pods[0]->id, 2);
     assert_int_equal(ask(f, "m", known), 0); /* the later one */
     set_away(f, 0, true);
     assert_int_equal(ask(f, "m", known), 1);
