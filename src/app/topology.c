@@ -362,8 +362,7 @@ static struct topology_route *topology_put_way(struct topology_way *w)
         r = topology_heir(w);
     if (r == NULL)
         r = topology_new_route(w->t, w->name, &rules);
-    else
-        boostq_set_rules(&r->model->q, &rules);
+    boostq_set_rules(&r->model->q, &rules); /* a new one's name may live on with the rules of before */
     topology_set_way(r, w);
     return r;
 }

@@ -244,3 +244,21 @@ def test_name_that_goes_and_comes_back_counts_what_still_runs(start):
     st.go(st.b, "l")
     st.go(st.b, "h")
     st.end()
+
+
+def test_name_that_comes_back_has_the_rules_of_now(start):
+    """While a request of it still runs the name's users are known, but not by the limits of then."""
+    st = Stage(start, "rules")
+    with_limit = "[router]\nfairness_max_concurrent = %d\n"
+    reload(st.router, with_limit % 1 + st.servers + ONE["a"])
+    held = st.hold("1", "x")
+    reload(st.router, with_limit % 1 + st.servers + ONE["a"].replace("[model-route m]", "[model-route n]"))
+    reload(st.router, with_limit % 2 + st.servers + ONE["a"])
+    st.turn = 0
+    second = st.hold("2", "y")  # beside the first one
+    st.turn = 0
+    st.queue(("3", "z"))
+    for q in (held, second):
+        q.reply(body={})
+    st.go(st.a, "3")
+    st.end()
