@@ -6,8 +6,12 @@
 #include "config.h"
 #include "http1.h"
 
-/* The fields of an answer, complete lines, for a request from this origin; freed by the caller. NULL: the
- * request has no origin, or one that is not allowed. */
+/* In every answer while any origin is listed, also where the request has none: a shared cache must not give
+ * one page what was said to another. */
+#define CORS_VARY "Vary: Origin\r\n"
+
+/* The other fields of an answer, complete lines, for a request from this origin; freed by the caller. NULL:
+ * the request has no origin, or one that is not allowed. */
 char *cors_fields(const struct config *c, struct slice origin);
 /* Those that the answer to a preflight has besides; freed by the caller. */
 char *cors_preflight_fields(const struct http1_head *head);

@@ -157,5 +157,7 @@ void request_promoted(struct boostq_item *item, void *arg);
 const char *request_state_name(enum request_state s);
 /* What went wrong, in words; the outcome's own text when there is nothing more to say. */
 const char *request_message(const struct request *r);
+/* The lines that an answer of our own has besides: these and what pages in browsers need; to be freed. */
+char *request_own_fields(const struct request *r, const char *more);
 
 #endif

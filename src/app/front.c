@@ -113,18 +113,20 @@ static void front_models(struct request *r)
 {
     size_t n;
     struct slice *names = front_model_names(r->server, &n);
+    char *fields = request_own_fields(r, "");
     struct buf body;
 
     buf_init(&body, FRONT_MODEL_LIST_MAX);
     if (openai_model_list(&body, names, n)) {
-        const struct reply reply = {200,     "application/json", buf_slice(&body), request_id(r),
-                                    r->cors, r->head_only};
+        const struct reply reply = {200,    "application/json", buf_slice(&body), request_id(r),
+                                    fields, r->head_only};
 
         r->status = 200;
         if (!reply_send(r->client, &reply))
             r->client->conn.broken = true;
     }
     buf_free(&body);
+    mem_free(fields);
     mem_free(names);
     request_finish(r, OUTCOME_LOCAL, NULL);
 }
@@ -132,7 +134,7 @@ static void front_models(struct request *r)
 /* Asked by a browser before the request of a page. Without our fields it will not send that. */
 static void front_preflight(struct request *r, const struct http1_head *h)
 {
-    char *more = cors_preflight_fields(h), *fields = mem_printf("%s%s", r->cors, more);
+    char *more = cors_preflight_fields(h), *fields = request_own_fields(r, more);
     const struct reply reply = {.status = 204, .request_id = request_id(r), .extra = fields};
 
     r->status = 204;

@@ -1032,6 +1032,12 @@ const char *request_message(const struct request *r)
     return r->why != NULL ? r->why : outcome_info(r->outcome)->text;
 }
 
+char *request_own_fields(const struct request *r, const char *more)
+{
+    return mem_printf("%s%s%s", more, r->cors != NULL ? r->cors : "",
+                      r->server->config->n_cors_origins > 0 ? CORS_VARY : "");
+}
+
 /* An answer of our own, when nothing of a pod's has been sent. */
 static bool request_answer_error(struct request *r)
 {
@@ -1042,7 +1048,7 @@ static bool request_answer_error(struct request *r)
 
     if (info->status == 429 || r->outcome == OUTCOME_QUEUE_TIMEOUT || r->outcome == OUTCOME_NOT_SYNCED)
         snprintf(retry, sizeof retry, "Retry-After: %lld\r\n", (long long)request_retry_after_s(r));
-    extra = mem_printf("%s%s", retry, r->cors != NULL ? r->cors : "");
+    extra = request_own_fields(r, retry);
     buf_init(&body, REQUEST_ERROR_BODY_MAX);
     ok = openai_error(&body, slice_of(request_message(r)), info->type, info->name);
     r->status = (uint16_t)info->status;

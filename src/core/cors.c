@@ -23,9 +23,8 @@ char *cors_fields(const struct config *c, struct slice origin)
         return NULL;
     if (any)
         return mem_strdup("Access-Control-Allow-Origin: *\r\nAccess-Control-Expose-Headers: *\r\n");
-    return mem_printf(
-        "Access-Control-Allow-Origin: %.*s\r\nAccess-Control-Expose-Headers: *\r\nVary: Origin\r\n",
-        SLICE_ARG(origin));
+    return mem_printf("Access-Control-Allow-Origin: %.*s\r\nAccess-Control-Expose-Headers: *\r\n",
+                      SLICE_ARG(origin));
 }
 
 char *cors_preflight_fields(const struct http1_head *head)

@@ -2,6 +2,7 @@
  * result is reserved first, and runs of fields that stay are copied as they came. Which connection a head
  * goes to, and what body follows, is decided by the caller. */
 #include "headers.h"
+#include "cors.h"
 #include "mem.h"
 #include "text.h"
 
@@ -416,6 +417,18 @@ static char *headers_put_framing(char *at, const struct headers_response *r)
     }
 }
 
+static bool headers_varies_by_origin(const struct http1_head *head)
+{
+    for (size_t i = 0; i < head->n_fields; i++) {
+        const struct slice value = http1_value(head, &head->fields[i]);
+
+        if (slice_ieq(http1_name(head, &head->fields[i]), SLICE("vary")) &&
+            (headers_list_has(value, SLICE("origin")) || headers_list_has(value, SLICE("*"))))
+            return true;
+    }
+    return false;
+}
+
 static char *headers_put_status_line(char *at, const struct http1_head *head)
 {
     at = text_add(at, SLICE("HTTP/1.1 "));
@@ -442,6 +455,8 @@ bool headers_response_block(struct buf *out, const struct headers_response *r)
         !http1_has(r->head, HEADER_X_ACCEL_BUFFERING))
         at = text_add(at, SLICE("X-Accel-Buffering: no\r\n"));
     at = text_add(at, r->cors);
+    if (r->own_cors && !headers_varies_by_origin(r->head))
+        at = text_add(at, SLICE(CORS_VARY));
     at = text_add(at, SLICE("\r\n"));
     buf_commit(out, (size_t)(at - start));
     return true;

@@ -80,6 +80,30 @@ def test_answers_can_be_read(start):
     assert router.chat().all("Access-Control-Allow-Origin") == []
 
 
+def test_caches_are_told_that_answers_differ(start):
+    """What one origin got must not be given to another, whichever came first; the pod may have said so."""
+    said = [[], [("Vary", "Accept-Encoding, oRigin")], [("Vary", "*")], [("Vary", "X-Origin"), ("vary", "Accept")]]
+    want = [["Origin"], ["Accept-Encoding, oRigin"], ["*"], ["X-Origin", "Accept", "Origin"]]
+
+    pod = start.pod(lambda q: q.reply(headers=said[int(q.tag)]))
+    router = start.router({"m": [pod]}, cors_allow_origins=APP)
+    for origin in ([("Origin", APP)], [("Origin", "https://evil.example")], []):
+        for i in range(len(said)):
+            assert router.chat(headers=origin, tag=str(i)).all("Vary") == want[i]
+        assert router.chat(model="unknown", headers=origin).all("Vary") == ["Origin"]
+        c = router.client()
+        c.request("GET", "/v1/models", headers=origin)
+        assert c.answer().all("Vary") == ["Origin"]
+    for origin in (APP, "https://evil.example"):
+        assert preflight(router, origin).all("Vary") == ["Origin"]
+
+
+def test_without_origins_vary_is_the_pods(start):
+    router = start.router({"m": [start.pod(lambda q: q.reply(headers=[("Vary", "Accept")]))]})
+    assert router.chat(headers=[("Origin", APP)]).all("Vary") == ["Accept"]
+    assert router.chat(model="unknown", headers=[("Origin", APP)]).all("Vary") == []
+
+
 def test_errors_and_model_list_can_be_read(start):
     router = start.router({"m": [start.pod(ok)]}, cors_allow_origins="*")
     r = router.chat(model="unknown", headers=[("Origin", APP)])
