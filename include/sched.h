@@ -31,6 +31,9 @@ MUST_CHECK bool sched_init(struct sched *s, struct loop *l, const struct sched_o
 void sched_free(struct sched *s);
 /* Something changed (arrival, release, fresh numbers, pods): pump at the end of this turn. */
 void sched_kick(struct sched *s);
+/* Does now what is due at the end of this turn, if anything: nobody is left in a queue who need not wait. Not
+ * out of ops. */
+void sched_settle(struct sched *s);
 void sched_enqueue(struct sched *s, struct model *m, struct admit_item *item);
 /* The waiting request goes away. */
 void sched_cancel(struct sched *s, struct model *m, struct admit_item *item);

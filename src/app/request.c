@@ -394,6 +394,16 @@ static void request_look_at_prompt(struct request *r)
         o->admit.prefix = o->prefix = prefix_chain_of(&o->prompt, o->body + r->body_n);
 }
 
+/* Who came in this turn of the loop and can go at once does not count: only then it is looked for. */
+static bool request_queue_is_full(const struct request *r)
+{
+    const size_t *n = &r->route->model->q.name->n, max = (size_t)r->server->config->queue_max_requests;
+
+    if (*n >= max)
+        sched_settle(&r->server->sched);
+    return *n >= max;
+}
+
 static void request_enqueue(struct request *r)
 {
     struct model *m = r->route->model;
@@ -402,7 +412,7 @@ static void request_enqueue(struct request *r)
         request_finish(r, OUTCOME_NO_POD, NULL);
         return;
     }
-    if (m->q.name->n >= (size_t)r->server->config->queue_max_requests) {
+    if (request_queue_is_full(r)) {
         request_finish(r, OUTCOME_QUEUE_FULL, NULL);
         return;
     }

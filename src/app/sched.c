@@ -71,6 +71,14 @@ void sched_kick(struct sched *s)
     loop_defer(s->loop, &s->pump);
 }
 
+void sched_settle(struct sched *s)
+{
+    if (list_empty(&s->pump.link))
+        return;
+    loop_task_cancel(&s->pump);
+    sched_pump(&s->pump);
+}
+
 void sched_enqueue(struct sched *s, struct model *m, struct admit_item *item)
 {
     model_push(m, &item->queue, loop_now_us(s->loop), loop_now_us(s->loop));

@@ -218,6 +218,23 @@ def test_queue_full_counts_waiting_requests_only(start):
     assert [c.answer().status for c in clients] == [200] * 5
 
 
+@pytest.mark.parametrize("strategy,served", [("none", 30), ("boost", 5), ("fairness", 5)])
+def test_queue_full_only_when_somebody_has_to_wait(start, strategy, served):
+    """So many at once that the router finds them all in one turn of its loop: who can go at once waits for nobody."""
+    pod = start.pod()
+    router = start.router({"m": [pod]}, boost=strategy == "boost", enable_fairness_scheduling=str(strategy == "fairness").lower(),
+                          fairness_max_concurrent=1000, session_boost_inflight_per_pod=3, queue_max_requests=2)
+    clients = [router.client() for _ in range(30)]
+    router.wait_metric("kthena_router_downstream_connections", 30)
+    router.signal(signal.SIGSTOP)
+    for c in clients:
+        c.chat()
+    router.signal(signal.SIGCONT)
+    for _ in range(served):
+        pod.next().reply()
+    assert sorted(c.answer().status for c in clients) == [200] * served + [429] * (30 - served)
+
+
 # ---- time ----
 
 def test_head_timeout(start):
