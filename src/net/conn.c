@@ -14,6 +14,9 @@
 /* Records taken of a reader that keeps up, before others have their turn. */
 #define CONN_TLS_BURST 16
 
+/* What plain connections do not need is not compiled into what they do with every chunk. */
+#define CONN_APART __attribute__((noinline))
+
 /* What a connection has besides when it speaks TLS. */
 struct conn_tls {
     struct tls *session;
@@ -24,6 +27,16 @@ struct conn_tls {
 
 static void conn_go_on_connecting(struct conn *c);
 static uint32_t conn_tls_event(struct conn *c, uint32_t what);
+
+static void conn_readable(struct conn *c)
+{
+    const struct loop_ahead *ahead = &c->loop->ahead;
+    const bool more = ahead->watch == &c->watch && ahead->got == LOOP_AHEAD_EACH;
+
+    c->ops->readable(c);
+    if (more && c->reading)
+        c->ops->readable(c);
+}
 
 static void conn_on_ready(struct loop_watch *w, uint32_t what)
 {
@@ -41,7 +54,7 @@ static void conn_on_ready(struct loop_watch *w, uint32_t what)
     }
     /* The owner may have closed the connection, or lost interest, in the call above. */
     if ((what & EPOLLIN) && (c->reading || c->watching))
-        c->ops->readable(c);
+        conn_readable(c);
 }
 
 /* Watching is edge-triggered, or unread bytes would call for ever. */
@@ -69,14 +82,26 @@ static void conn_want_write(struct conn *c, bool on)
     conn_want(c, c->reading, c->watching, on);
 }
 
+static bool conn_read_ahead(struct loop_watch *w, char *p, size_t n_bytes, ssize_t *got)
+{
+    struct conn *c = CONTAINER_OF(w, struct conn, watch);
+
+    if (!c->reading || c->connecting || c->tls != NULL)
+        return false;
+    *got = conn_read(c, p, n_bytes);
+    return true;
+}
+
 void conn_open(struct conn *c, struct loop *l, enum loop_side side, int fd, const struct conn_ops *ops,
                size_t max_pending_bytes)
 {
+    static const struct loop_watch_ops watch_ops = {conn_on_ready, conn_read_ahead};
+
     memset(c, 0, sizeof *c);
     c->fd = fd;
     c->loop = l;
     c->ops = ops;
-    c->watch.ready = conn_on_ready;
+    c->watch.ops = &watch_ops;
     c->side = side;
     buf_init(&c->out, max_pending_bytes);
 }
@@ -157,7 +182,7 @@ static uint32_t conn_tls_event(struct conn *c, uint32_t what)
     return what;
 }
 
-static ssize_t conn_tls_read(struct conn *c, void *p, size_t n_bytes)
+CONN_APART static ssize_t conn_tls_read(struct conn *c, void *p, size_t n_bytes)
 {
     const ssize_t n = tls_read(c->tls->session, p, n_bytes);
 
@@ -249,6 +274,19 @@ ssize_t conn_read(struct conn *c, void *p, size_t n_bytes)
     return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : -2;
 }
 
+ssize_t conn_read_shared(struct conn *c, char **p)
+{
+    struct loop *l = c->loop;
+
+    if (l->ahead.watch == &c->watch) {
+        l->ahead.watch = NULL;
+        *p = l->ahead.p;
+        return l->ahead.got;
+    }
+    *p = l->read_buffer + l->read_at;
+    return conn_read(c, *p, LOOP_READ_BYTES);
+}
+
 static void conn_advance(struct conn *c, struct iovec *iov, unsigned *first, unsigned n, ssize_t took)
 {
     c->sent_bytes += (uint64_t)took;
@@ -260,7 +298,7 @@ static void conn_advance(struct conn *c, struct iovec *iov, unsigned *first, uns
     }
 }
 
-static bool conn_tls_push(struct conn *c, struct iovec *iov, unsigned *first, unsigned n)
+CONN_APART static bool conn_tls_push(struct conn *c, struct iovec *iov, unsigned *first, unsigned n)
 {
     for (unsigned records = 0; *first < n && records < CONN_TLS_BURST; records++) {
         const ssize_t took = tls_writev(c->tls->session, iov + *first, n - *first);
@@ -280,9 +318,12 @@ static bool conn_tls_push(struct conn *c, struct iovec *iov, unsigned *first, un
 /* One part is what a chunk of a stream is: the plainer call is cheaper. */
 static ssize_t conn_send(int fd, struct iovec *iov, unsigned n)
 {
-    const struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
+    struct msghdr msg;
 
-    return n == 1 ? send(fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL) : sendmsg(fd, &msg, MSG_NOSIGNAL);
+    if (n == 1)
+        return send(fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL);
+    msg = (struct msghdr){.msg_iov = iov, .msg_iovlen = n};
+    return sendmsg(fd, &msg, MSG_NOSIGNAL);
 }
 
 /* Advances iov by what the kernel takes now. False: the other side is gone. */

@@ -36,25 +36,51 @@ static void loop_on_set(evutil_socket_t fd, short what, void *arg)
     set->ready = true;
 }
 
-static int loop_handle_batch(const struct loop_set *set)
+static void loop_read_ahead(struct loop *l, const struct epoll_event *ready, struct loop_ahead *ahead, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct loop_watch *w = ready[i].data.ptr;
+        char *p = l->read_buffer + l->read_at;
+
+        ahead[i].watch = NULL;
+        if (ready[i].events != EPOLLIN || l->read_at > LOOP_AHEAD_BYTES - LOOP_AHEAD_EACH ||
+            !w->ops->read(w, p, LOOP_AHEAD_EACH, &ahead[i].got))
+            continue;
+        ahead[i].watch = w;
+        ahead[i].p = p;
+        l->read_at += ahead[i].got > 0 ? (size_t)ahead[i].got : 0;
+    }
+}
+
+static int loop_handle_batch(struct loop *l, enum loop_side side)
 {
     struct epoll_event ready[LOOP_BATCH];
-    const int n = epoll_wait(set->fd, ready, LOOP_BATCH, 0);
+    struct loop_ahead ahead[LOOP_BATCH];
+    const int n = epoll_wait(l->sets[side].fd, ready, LOOP_BATCH, 0);
+    const bool reads_ahead = side == LOOP_UPSTREAM && n > 1;
 
+    if (reads_ahead)
+        loop_read_ahead(l, ready, ahead, n);
     for (int i = 0; i < n; i++) {
         struct loop_watch *w = ready[i].data.ptr;
         const uint32_t events = ready[i].events;
 
-        w->ready(w, (events & (EPOLLERR | EPOLLHUP)) != 0 ? EPOLLIN | EPOLLOUT : events);
+        if (reads_ahead)
+            l->ahead = ahead[i];
+        w->ops->ready(w, (events & (EPOLLERR | EPOLLHUP)) != 0 ? EPOLLIN | EPOLLOUT : events);
     }
+    l->ahead.watch = NULL;
+    l->read_at = 0;
     return n;
 }
 
-static void loop_handle(struct loop_set *set, unsigned batches)
+static void loop_handle(struct loop *l, enum loop_side side, unsigned batches)
 {
+    struct loop_set *set = &l->sets[side];
+
     while (set->ready) {
         batches--;
-        set->ready = loop_handle_batch(set) == LOOP_BATCH && batches > 0;
+        set->ready = loop_handle_batch(l, side) == LOOP_BATCH && batches > 0;
     }
 }
 
@@ -168,8 +194,8 @@ void loop_run(struct loop *l)
         if (event_base_loop(l->base, EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY) < 0)
             break;
 
-        loop_handle(&l->sets[LOOP_UPSTREAM], LOOP_UPSTREAM_BATCHES);
-        loop_handle(&l->sets[LOOP_DOWNSTREAM], 1);
+        loop_handle(l, LOOP_UPSTREAM, LOOP_UPSTREAM_BATCHES);
+        loop_handle(l, LOOP_DOWNSTREAM, 1);
         loop_end_turn(l);
     }
 }

@@ -321,15 +321,15 @@ static void upstream_on_close(struct upstream_conn *u, bool reset)
 static void upstream_on_readable(struct conn *conn)
 {
     struct upstream_conn *u = CONTAINER_OF(conn, struct upstream_conn, conn);
-    char *shared = conn->loop->read_buffer;
-    const ssize_t got = conn_read(conn, shared, LOOP_READ_BYTES);
+    char *p;
+    const ssize_t got = conn_read_shared(conn, &p);
 
     if (got == -1)
         return;
     if (u->ops == NULL)
         upstream_conn_close(u); /* idle: closed by the pod, or bytes nobody asked for */
     else if (got > 0)
-        upstream_on_bytes(u, shared, (size_t)got);
+        upstream_on_bytes(u, p, (size_t)got);
     else
         upstream_on_close(u, got < 0);
 }
