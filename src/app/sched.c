@@ -32,6 +32,7 @@ static void sched_pump(struct loop_task *t)
 
     for (size_t i = 0; i < s->admit.n_models; i++)
         sched_expire(s, s->admit.models[i], now_us);
+    admit_begin(&s->admit, now_us);
     while (admit_next(&s->admit, now_us, &a)) {
         if (a.upcoming != NULL)
             s->ops->upcoming(a.upcoming);

@@ -177,14 +177,20 @@ static void give_slot(struct admit *a, struct model *m, struct model_target *t)
     m->next_tie = t->index + 1;
 }
 
-static void prepare(struct admit *a, int64_t now_us)
+void admit_begin(struct admit *a, int64_t now_us)
 {
     for (size_t i = 0; i < a->n_models; i++) {
         model_refresh(a->models[i], now_us);
         if (a->models[i]->q.fair != NULL)
             fairq_advance(a->models[i]->q.fair, now_us);
-        boostq_force_due(&a->models[i]->q, now_us);
     }
+}
+
+/* An admission may have been one overtake too many. */
+static void force_due(const struct admit *a, int64_t now_us)
+{
+    for (size_t i = 0; i < a->n_models; i++)
+        boostq_force_due(&a->models[i]->q, now_us);
 }
 
 /* Of models[i] and, with user fairness, the others of its name, which follow. Returns how many these are. */
@@ -238,7 +244,7 @@ bool admit_next(struct admit *a, int64_t now_us, struct admission *out)
     const struct boostq_lane *lane;
     const struct boostq_item *next;
 
-    prepare(a, now_us);
+    force_due(a, now_us);
     if (!find_best(a, now_us, &best)) {
         for (size_t i = 0; i < a->n_models; i++)
             account(a->models[i], closed_reason(a, a->models[i], now_us), now_us);

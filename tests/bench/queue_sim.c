@@ -504,6 +504,7 @@ static void pump(struct run *r)
         r->results.failed += results_open(&r->results, r->now_us);
         schedule(r, &c->event, CALL_RETRIES, r->now_us + RETRY_US);
     }
+    admit_begin(&r->admit, r->now_us);
     while (admit_next(&r->admit, r->now_us, &a)) {
         check_order(r, a.item);
         engine_submit(r, model_of_pod(r, a.pod), CONTAINER_OF(a.item, struct call, item));

@@ -105,6 +105,7 @@ static inline int fx_admit(struct fixture *f)
     struct admission got;
     int i;
 
+    admit_begin(&f->admit, f->now_us);
     if (!admit_next(&f->admit, f->now_us, &got))
         return FX_NONE;
     i = (int)(got.item - f->items);

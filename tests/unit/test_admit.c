@@ -130,6 +130,7 @@ static void test_an_admission_names_the_next_one_of_a_long_queue(void **state)
     f.admit.rules.gated = false;
     for (size_t i = 0; i < ARRAY_LEN(waiting); i++)
         boostq_push(&f.m->q, &waiting[i].queue, f.now_us);
+    admit_begin(&f.admit, f.now_us);
     while (admit_next(&f.admit, f.now_us, &got)) {
         assert_ptr_equal(got.item, &waiting[n++]);
         assert_ptr_equal(got.upcoming, boostq_len(&f.m->q) >= ADMIT_LONG_QUEUE ? &waiting[n] : NULL);
@@ -165,6 +166,7 @@ static void test_models_take_turns(void **state)
         boostq_push(&other->q, &items[i].queue, f.now_us);
     }
     for (int i = 0; i < 8; i++) {
+        admit_begin(&f.admit, f.now_us);
         assert_true(admit_next(&f.admit, f.now_us, &got));
         assert_ptr_equal(got.model, i % 2 == 0 ? f.m : other);
         assert_ptr_equal(got.item, i % 2 == 0 ? &f.items[i / 2] : &items[i / 2]);

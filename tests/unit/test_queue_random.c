@@ -960,10 +960,12 @@ static void end_run(struct world *w, int i, int input, int output)
 static bool step_admit(struct world *w)
 {
     struct admission got = {0};
-    bool any = admit_next(&w->admit, w->now_us, &got);
     struct ref_item *ref = ref_admit(w);
+    bool any;
     int i;
 
+    admit_begin(&w->admit, w->now_us);
+    any = admit_next(&w->admit, w->now_us, &got);
     CHECK(any == (ref != NULL));
     if (!any)
         return false;
