@@ -61,7 +61,7 @@ struct boostq_item {
     struct slice session;    /* set by the caller, owned by it while the item waits; empty: no session */
     struct session_key key;  /* of it; set by boostq_push when the rules say `boost` */
     uint64_t pinned_pod_id;  /* set by the caller where the rules say `pinned`; 0 = none */
-    int64_t arrived_us;      /* set by boostq_push */
+    int64_t arrived_us;      /* set by boostq_push: what the wait limit counts from */
     int64_t entered_lane_us; /* since when it waits in a pod's lane */
     struct heap_node by_forced;
     /* From here to in_session is what an admission touches; of one among thousands no cache has it. */
@@ -77,9 +77,10 @@ struct boostq_item {
     uint64_t warm_pod_id; /* 0 = none known; as known at boostq_take; while it waits see boostq_warm_pod */
     bool boosted;         /* its session was tracked at push, or it was promoted while it waited */
     bool forced; /* overtaken to the bound, waited too long for its warm pod, or put back (boostq_requeue) */
-    struct list by_arrival; /* in boostq.arrivals */
-    struct list in_session; /* its group, or the not boosted requests of its session, in order of arrival */
-    struct fairq_item fair; /* its user and tokens are set by the caller when rules.fair */
+    struct heap_node by_late; /* in boostq.late, or else by_arrival is in a list */
+    struct list by_arrival;   /* in boostq.arrivals */
+    struct list in_session;   /* its group, or the not boosted requests of its session, in order of arrival */
+    struct fairq_item fair;   /* its user and tokens are set by the caller when rules.fair */
 };
 
 struct boostq_lane {
@@ -123,8 +124,12 @@ struct boostq {
     struct list fresh;        /* not boosted, by arrival */
     unsigned fresh_overtakes; /* of the oldest fresh item */
     unsigned shared_passed; /* of the oldest boosted item of the shared lane, by admissions from pod lanes */
-    struct list arrivals;   /* everything that waits, by arrival, but what was put back (see boostq_oldest) */
-    struct htab sessions;   /* sessions with waiting requests, by id */
+    /* All that wait, by arrived_us: in the order in which they came, and those that came when somebody who
+     * arrived later stood there already (moved here, put back). */
+    struct list arrivals;
+    struct heap late;
+    int64_t last_arrived_us; /* the latest arrived_us of all that ever stood in arrivals */
+    struct htab sessions;    /* sessions with waiting requests, by id */
     struct pool session_pool;
     int64_t wait_us; /* in a pod's lane; 0: pod lanes are not entered; at most rules.sticky_wait_us */
     size_t n;
@@ -156,8 +161,9 @@ void boostq_close_lane(struct boostq *q, struct boostq_lane *lane);
 void boostq_open_lane(struct boostq_lane *lane);
 void boostq_remove_lane(struct boostq *q, struct boostq_lane *lane);
 
-/* Ranks the request (item->session set) and lets it wait. */
-void boostq_push(struct boostq *q, struct boostq_item *item, int64_t now_us);
+/* Ranks the request (item->session set) and lets it wait. Its wait limit counts from since_us, which is
+ * now_us unless it has waited elsewhere. */
+void boostq_push(struct boostq *q, struct boostq_item *item, int64_t now_us, int64_t since_us);
 /* A request that waits and is not forced yet is forced from now on. */
 void boostq_force(struct boostq *q, struct boostq_item *item);
 /* Back after boostq_take because its pod could not be reached: forced, with its first arrival, wait limit
@@ -169,7 +175,8 @@ void boostq_remove(struct boostq *q, struct boostq_item *item);
  * the item of that turn had it, or session_lru_key of the id. Returns how many were promoted. */
 size_t boostq_mark(struct boostq *q, const struct session_key *key, uint64_t pod_id, int64_t now_us);
 
-/* The waiting request that arrived first, or NULL: to empty a queue, remove it until there is none. */
+/* The waiting request with the earliest arrived_us, or NULL: to empty a queue, remove it until there is none.
+ */
 struct boostq_item *boostq_oldest(const struct boostq *q);
 /* Takes out and returns one request whose wait limit is over (now_us >= arrived_us + timeout_us), oldest
  * first; NULL = none. */

@@ -89,7 +89,7 @@ static inline void model_push(struct model *m, struct boostq_item *item, int64_t
 {
     if (m->pins != NULL)
         model_find_pin(m, item, now_us);
-    boostq_push(&m->q, item, since_us);
+    boostq_push(&m->q, item, now_us, since_us);
 }
 /* Sessions are to stay with their pods, and this one was here, at *at_us. */
 bool model_knows(const struct model *m, struct slice session, int64_t now_us, int64_t *at_us);

@@ -37,7 +37,7 @@ void sched_settle(struct sched *s);
 void sched_enqueue(struct sched *s, struct model *m, struct admit_item *item);
 /* The waiting request goes away. */
 void sched_cancel(struct sched *s, struct model *m, struct admit_item *item);
-/* As sched_enqueue, for one that has waited in another model's queue since then. */
+/* As sched_enqueue, for one that has waited in another model's queue since then: its wait limit runs on. */
 void sched_move(struct sched *s, struct model *m, struct admit_item *item, int64_t since_us);
 /* The model was removed or lost its pods: everything that waits for it leaves through ops->vanished, which
  * may put it into a queue again. */

@@ -92,7 +92,6 @@ void sched_cancel(struct sched *s, struct model *m, struct admit_item *item)
     sched_kick(s);
 }
 
-/* The wait limit runs on. It stands behind those that came later, so it may be told a little late. */
 void sched_move(struct sched *s, struct model *m, struct admit_item *item, int64_t since_us)
 {
     admit_move(m, item, loop_now_us(s->loop), since_us);

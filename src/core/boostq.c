@@ -300,6 +300,46 @@ static void count(struct boostq *q, int more)
     q->name->n += (size_t)more;
 }
 
+/* ---- entering and leaving the order of the wait limit ---- */
+
+static struct boostq_item *item_by_late(const struct heap_node *node)
+{
+    return CONTAINER_OF(node, struct boostq_item, by_late);
+}
+
+static bool arrived_before(const struct boostq_item *a, const struct boostq_item *b)
+{
+    return a->arrived_us != b->arrived_us ? a->arrived_us < b->arrived_us : a->arrival < b->arrival;
+}
+
+static bool late_before_when_equal(const struct heap_node *a, const struct heap_node *b)
+{
+    return item_by_late(a)->arrival < item_by_late(b)->arrival;
+}
+
+static void enter_late(struct boostq *q, struct boostq_item *item)
+{
+    heap_push(&q->late, &item->by_late, (uint64_t)item->arrived_us);
+}
+
+static void enter_arrivals(struct boostq *q, struct boostq_item *item)
+{
+    if (item->arrived_us < q->last_arrived_us) {
+        enter_late(q, item);
+        return;
+    }
+    q->last_arrived_us = item->arrived_us;
+    list_push_back(&q->arrivals, &item->by_arrival);
+}
+
+static void leave_arrivals(struct boostq *q, struct boostq_item *item)
+{
+    if (heap_has(&item->by_late))
+        heap_remove(&q->late, &item->by_late);
+    else
+        list_del(&item->by_arrival);
+}
+
 static void leave(struct boostq *q, struct boostq_item *item, bool admitted)
 {
     assert(item->where != BOOSTQ_OUT);
@@ -311,7 +351,7 @@ static void leave(struct boostq *q, struct boostq_item *item, bool admitted)
         heap_remove(&q->forced, &item->by_forced);
     item->where = BOOSTQ_OUT;
     item->lane = NULL;
-    list_del(&item->by_arrival);
+    leave_arrivals(q, item);
     session_leave(q, item);
     count(q, -1);
 }
@@ -357,6 +397,7 @@ void boostq_init(struct boostq *q, const struct boostq_rules *rules, struct boos
     list_init(&q->lanes);
     list_init(&q->fresh);
     list_init(&q->arrivals);
+    q->late.before_when_equal = late_before_when_equal;
     htab_init(&q->sessions, 0);
     pool_init(&q->session_pool, sizeof(struct boostq_session));
 }
@@ -369,6 +410,7 @@ void boostq_free(struct boostq *q)
     session_lru_free(&q->tracker);
     heap_free(&q->shared.boosted);
     heap_free(&q->forced);
+    heap_free(&q->late);
     htab_free(&q->sessions);
     pool_free(&q->session_pool);
 }
@@ -408,19 +450,20 @@ static void item_reset(struct boostq_item *item)
     list_init(&item->by_step);
     item->group = NULL;
     item->by_forced = (struct heap_node){0};
+    item->by_late = (struct heap_node){0};
     item->diff = 0;
 }
 
-void boostq_push(struct boostq *q, struct boostq_item *item, int64_t now_us)
+void boostq_push(struct boostq *q, struct boostq_item *item, int64_t now_us, int64_t since_us)
 {
     assert(item->where == BOOSTQ_OUT);
     item_reset(item);
-    item->arrived_us = now_us;
+    item->arrived_us = since_us;
     item->arrival = ++q->name->last_arrival;
     item->boosted = item->forced = false;
     item->overtaken = 0;
     item->warm_pod_id = q->rules.pinned ? item->pinned_pod_id : 0;
-    list_push_back(&q->arrivals, &item->by_arrival);
+    enter_arrivals(q, item);
     count(q, 1);
     q->stats.enqueued++;
     if (q->rules.boost && item->session.n > 0 && session_join(q, item) != NULL)
@@ -435,12 +478,11 @@ void boostq_force(struct boostq *q, struct boostq_item *item)
     force(q, item);
 }
 
-/* It does not go back into `arrivals`, where its place would have to be searched: the heap knows its arrival.
- */
 void boostq_requeue(struct boostq *q, struct boostq_item *item)
 {
     assert(item->where == BOOSTQ_OUT);
     item_reset(item);
+    enter_late(q, item);
     count(q, 1);
     q->stats.requeued++;
     if (q->rules.boost && item->session.n > 0)
@@ -491,11 +533,9 @@ struct boostq_item *boostq_oldest(const struct boostq *q)
 {
     struct list *link = list_first(&q->arrivals);
     struct boostq_item *item = link == NULL ? NULL : LIST_ITEM(link, struct boostq_item, by_arrival);
-    struct boostq_item *forced = boostq_head_forced(q);
+    struct boostq_item *late = q->late.n == 0 ? NULL : item_by_late(heap_min(&q->late));
 
-    if (item == NULL || (forced != NULL && forced->arrival < item->arrival))
-        return forced;
-    return item;
+    return item == NULL || (late != NULL && arrived_before(late, item)) ? late : item;
 }
 
 struct boostq_item *boostq_expire(struct boostq *q, int64_t now_us)

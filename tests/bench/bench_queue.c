@@ -107,7 +107,8 @@ static void push(struct bench *b, struct admit_item *item, enum load load)
 {
     *item =
         (struct admit_item){.queue = {.session = load == FRESH ? (struct slice){NULL, 0} : draw(&b->ids)}};
-    boostq_push(&b->model->q, &item->queue, ++b->now_us);
+    b->now_us++;
+    boostq_push(&b->model->q, &item->queue, b->now_us, b->now_us);
 }
 
 /* Admission frees a slot of the pod at once, so that the queue keeps its depth. */

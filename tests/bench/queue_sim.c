@@ -392,7 +392,7 @@ static void call_issue(struct run *r, struct call *c)
         return;
     }
     c->item.queue.session = c->session->id;
-    boostq_push(&r->model->q, &c->item.queue, r->now_us);
+    boostq_push(&r->model->q, &c->item.queue, r->now_us, r->now_us);
 }
 
 static void call_new(struct run *r, struct session *s, unsigned i)

@@ -1,5 +1,7 @@
 """A public name with several targets: users, their limits and QUEUE_MAX_REQUESTS are the name's, not each target's."""
 
+import time
+
 import pytest
 
 from pod import ok, vllm_metrics
@@ -152,6 +154,27 @@ def test_evictions_and_rank_changes_count_once(start):
 def wait_full(router, c, n):
     wait_until(lambda: sum(q["length"] for q in router.dump("queues")["queues"] if q["model"] == "m") == n, "%d to wait" % n)
     return c
+
+
+@pytest.mark.parametrize("strategy", ["boost", "fairness", "none"])
+def test_moved_request_times_out_at_its_own_limit(start, strategy):
+    """Not at that of those who stood in the other queue before it, but came later."""
+    a, b = (start.pod(metrics=vllm_metrics(waiting=3)) for _ in range(2))
+    servers = (SERVERS % (a.authority, b.authority)).replace("engine = none", "engine = vllm")
+    both, only_b = ((servers + r).replace("\ntarget = ", "\nmax_waiting = 1\ntarget = ", 1) for r in (ROUTES["rules"], ONE["b"]))
+    router = start.router(ini=both, boost=strategy == "boost", session_boost_timeout="2s", fairness_queue_timeout="2s",
+                          enable_fairness_scheduling=str(strategy == "fairness").lower())
+    wait_until(lambda: all(p["metrics"]["requestWaitingNum"] == 3 for p in router.dump("pods")["pods"]), "the pods' numbers")
+    began = time.monotonic()
+    moved = wait_full(router, router.start_chat(headers=[("X-To", "a")]), 1)
+    wait_until(lambda: time.monotonic() >= began + 1, "half of its wait")
+    there = wait_full(router, router.start_chat(headers=[("X-To", "b")]), 2)
+    reload(router, only_b)
+    assert [(q["modelServer"], q["length"]) for q in router.dump("queues")["queues"]] == [("b", 2)]
+    check_error(moved.answer(), 504, "queue_timeout", "server_error", retry_after=True)
+    assert 2 <= time.monotonic() - began < 2.8
+    check_error(there.answer(), 504, "queue_timeout", "server_error", retry_after=True)
+    assert time.monotonic() - began >= 3
 
 
 @pytest.mark.parametrize("kind", ROUTES)

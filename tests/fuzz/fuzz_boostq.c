@@ -91,8 +91,13 @@ static void check_arrivals(const struct machine *m)
 
         CHECK(item->where != BOOSTQ_OUT);
         CHECK(last == NULL || (last->arrival < item->arrival && last->arrived_us <= item->arrived_us));
-        CHECK(oldest->arrival <= item->arrival);
+        CHECK(oldest->arrived_us <= item->arrived_us);
         last = item;
+    }
+    for (size_t i = 1; i <= m->q.late.n; i++) {
+        const struct boostq_item *item = CONTAINER_OF(m->q.late.entries[i].node, struct boostq_item, by_late);
+
+        CHECK(item->where != BOOSTQ_OUT && oldest->arrived_us <= item->arrived_us);
     }
 }
 
@@ -129,14 +134,16 @@ static void check(const struct machine *m)
 
 /* ---- operations ---- */
 
+/* Of one that was moved here the wait limit counts from an earlier time. */
 static void push(struct machine *m, uint8_t what)
 {
+    const int64_t since_us = what >= 128 && m->now_us > what ? m->now_us - what : m->now_us;
     struct boostq_item *item = &m->items[what % N_ITEMS];
 
     if (item->where != BOOSTQ_OUT)
         return;
     *item = (struct boostq_item){.session = session_of(next_byte(m))};
-    boostq_push(&m->q, item, m->now_us);
+    boostq_push(&m->q, item, m->now_us, since_us);
 }
 
 /* The head of the lane if there is one, else of the shared lane, else the oldest plain one; forced before

@@ -82,7 +82,7 @@ static inline void fx_end(struct fixture *f)
 static inline struct boostq_item *fx_push(struct fixture *f, int i, const char *session)
 {
     f->items[i] = (struct admit_item){.queue = {.session = slice_of(session)}};
-    boostq_push(&f->m->q, &f->items[i].queue, f->now_us);
+    boostq_push(&f->m->q, &f->items[i].queue, f->now_us, f->now_us);
     return &f->items[i].queue;
 }
 

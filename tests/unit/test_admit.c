@@ -129,7 +129,7 @@ static void test_an_admission_names_the_next_one_of_a_long_queue(void **state)
     (void)state;
     f.admit.rules.gated = false;
     for (size_t i = 0; i < ARRAY_LEN(waiting); i++)
-        boostq_push(&f.m->q, &waiting[i].queue, f.now_us);
+        boostq_push(&f.m->q, &waiting[i].queue, f.now_us, f.now_us);
     admit_begin(&f.admit, f.now_us);
     while (admit_next(&f.admit, f.now_us, &got)) {
         assert_ptr_equal(got.item, &waiting[n++]);
@@ -163,7 +163,7 @@ static void test_models_take_turns(void **state)
     for (int i = 0; i < 4; i++) {
         items[i] = (struct admit_item){.queue = {.session = {NULL, 0}}};
         fx_push(&f, i, NULL);
-        boostq_push(&other->q, &items[i].queue, f.now_us);
+        boostq_push(&other->q, &items[i].queue, f.now_us, f.now_us);
     }
     for (int i = 0; i < 8; i++) {
         admit_begin(&f.admit, f.now_us);
@@ -233,7 +233,7 @@ static void end_fair(void)
 static void push_of(struct model *m, int i, const char *user)
 {
     f.items[i] = (struct admit_item){.queue = {.fair = {.user = slice_of(user)}}};
-    boostq_push(&m->q, &f.items[i].queue, f.now_us);
+    boostq_push(&m->q, &f.items[i].queue, f.now_us, f.now_us);
 }
 
 /* Who goes; it ends at once and has cost so many tokens. */

@@ -562,6 +562,34 @@ static void test_a_request_put_back_keeps_its_arrival(void **state)
     assert_ptr_equal(boostq_oldest(&f.m->q), &f.items[1].queue);
 }
 
+/* Whoever was moved here counts from when he came to the other queue, whichever of them came here first, and
+ * also when he has been admitted and put back. */
+static void test_moved_requests_keep_their_wait_limits(void **state)
+{
+    static const int64_t waited_s[] = {9, 3, 14, 1, 14};
+    static const int by_age[] = {2, 4, 0, 1, 3, 5};
+
+    (void)state;
+    f.now_us += 100 * S;
+    fx_push(&f, 5, NULL);
+    for (int i = 0; i < 5; i++) {
+        f.items[i].queue.session = SLICE("");
+        boostq_push(&f.m->q, &f.items[i].queue, f.now_us, f.now_us - waited_s[i] * S);
+    }
+    boostq_take(&f.m->q, &f.items[1].queue);
+    boostq_requeue(&f.m->q, &f.items[1].queue);
+    for (size_t i = 0; i < ARRAY_LEN(by_age); i++) {
+        struct boostq_item *oldest = boostq_oldest(&f.m->q);
+        const int64_t due_us = boostq_next_due_us(&f.m->q);
+
+        assert_ptr_equal(oldest, &f.items[by_age[i]].queue);
+        assert_int_equal(due_us, f.now_us + 30 * S - (by_age[i] < 5 ? waited_s[by_age[i]] * S : 0));
+        assert_null(boostq_expire(&f.m->q, due_us - 1));
+        assert_ptr_equal(boostq_expire(&f.m->q, due_us), oldest);
+    }
+    assert_null(boostq_oldest(&f.m->q));
+}
+
 /* ---- lanes ---- */
 
 static struct boostq_rules sticky_rules(void)
@@ -834,6 +862,7 @@ int main(void)
         TEST(test_wait_limit_to_the_microsecond),
         TEST(test_no_wait_limit),
         TEST(test_a_request_put_back_keeps_its_arrival),
+        TEST(test_moved_requests_keep_their_wait_limits),
         TEST(test_a_follow_up_waits_for_its_warm_pod),
         TEST(test_sticky_wait_to_the_microsecond),
         TEST(test_sticky_wait_counts_from_entering_the_lane),

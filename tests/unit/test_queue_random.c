@@ -104,7 +104,8 @@ struct totals {
     uint64_t admissions, at_the_bound, longest;
     uint64_t closed[POD_ROOM_KINDS];
     struct boostq_stats stats;
-    uint64_t retried, evictions, passed_by_lanes, passed_by_queues, users_evicted, ranks_changed, by_user;
+    uint64_t retried, moved, evictions, passed_by_lanes, passed_by_queues, users_evicted, ranks_changed,
+        by_user;
 };
 
 static struct totals totals;
@@ -397,14 +398,14 @@ static void ref_know_session(struct world *w, struct ref_item *it)
     s->known_completed = s->tracked ? s->completed : 0;
 }
 
-static void ref_push(struct world *w, int i, int model, int session)
+static void ref_push(struct world *w, int i, int model, int session, int64_t since_us)
 {
     struct ref_item *it = &w->ref_items[i];
     struct ref_model *m = &w->ref_models[model];
 
     *it =
         (struct ref_item){.model = model, .session = session, .lane = SHARED, .pod = NO_POD, .warm = NO_POD};
-    it->arrived_us = w->now_us;
+    it->arrived_us = since_us;
     it->arrival = ++w->last_number;
     if (m->rules.boost && session >= 0)
         ref_know_session(w, it);
@@ -839,6 +840,11 @@ static enum pod_room ref_closed_reason(const struct world *w, int model)
     return POD_FULL;
 }
 
+static bool ref_arrived_before(const struct ref_item *a, const struct ref_item *b)
+{
+    return a->arrived_us < b->arrived_us || (a->arrived_us == b->arrived_us && a->arrival < b->arrival);
+}
+
 static struct ref_item *ref_expire(struct world *w, int model)
 {
     const struct boostq_rules *r = &w->ref_models[model].rules;
@@ -847,7 +853,7 @@ static struct ref_item *ref_expire(struct world *w, int model)
     for (int i = 0; i < N_ITEMS; i++) {
         struct ref_item *it = &w->ref_items[i];
 
-        if (it->model == model && waits(it) && (oldest == NULL || it->arrival < oldest->arrival))
+        if (it->model == model && waits(it) && (oldest == NULL || ref_arrived_before(it, oldest)))
             oldest = it;
     }
     if (r->timeout_us <= 0 || oldest == NULL || w->now_us - oldest->arrived_us < r->timeout_us)
@@ -1037,9 +1043,26 @@ static void step_push(struct world *w)
     w->items[i] =
         (struct admit_item){.queue = {.session = session_id(session),
                                       .fair = {.user = session_id(session), .input_tokens = input_tokens}}};
-    boostq_push(&w->models[model]->q, &w->items[i].queue, w->now_us);
-    ref_push(w, i, model, session);
+    boostq_push(&w->models[model]->q, &w->items[i].queue, w->now_us, w->now_us);
+    ref_push(w, i, model, session, w->now_us);
     w->ref_items[i].input_tokens = input_tokens;
+}
+
+/* To another model's queue, as if its own were gone. */
+static void step_move(struct world *w)
+{
+    int i = some_item(w, false), model = below((int)w->n_models);
+    struct ref_item *it = &w->ref_items[i < 0 ? 0 : i];
+    int session = it->session, input_tokens = it->input_tokens;
+
+    if (i < 0 || model == it->model || it->n_tried > 0)
+        return;
+    boostq_remove(&w->models[it->model]->q, &w->items[i].queue);
+    ref_leave(w, it);
+    admit_move(w->models[model], &w->items[i], w->now_us, it->arrived_us);
+    ref_push(w, i, model, session, it->arrived_us);
+    it->input_tokens = input_tokens;
+    totals.moved++;
 }
 
 static void step_mark(struct world *w, int model, int session, int pod)
@@ -1277,8 +1300,10 @@ static void random_step(struct world *w)
         step_finish(w);
     else if (what < 70)
         step_mark(w, below((int)w->n_models), below(N_SESSIONS), below(N_PODS));
-    else if (what < 76)
+    else if (what < 73)
         step_remove(w);
+    else if (what < 76)
+        step_move(w);
     else if (what < 80)
         step_numbers(w);
     else if (what < 84)
@@ -1440,6 +1465,7 @@ static void want_variety(uint64_t steps)
     want_often("put back", st->requeued, steps);
     want_often("retried at once", totals.retried, steps);
     want_often("expired", st->expired, steps);
+    want_often("moved", totals.moved, steps);
     want_often("abandoned", st->abandoned, steps);
     want_often("went before an older one of another user", totals.by_user, steps);
     want_often("users forgotten", totals.users_evicted, steps);
