@@ -18,8 +18,9 @@ struct collect_sum {
     unsigned page; /* each way counts once on a page */
     int64_t now_us;
     struct boostq_stats stats;
-    size_t waiting, in_flight, tracked;
+    size_t waiting, tracked;
     uint64_t evictions;
+    const struct topology_name *name;
     const struct fairq *fair; /* one for all of them */
     int64_t closed_us[POD_ROOM_KINDS];
 };
@@ -35,7 +36,7 @@ static void collect_way(void *to, void *arg)
     r->page = sum->page;
     boostq_stats_add(&sum->stats, &m->q.stats);
     sum->waiting += boostq_len(&m->q);
-    sum->in_flight += r->in_flight;
+    sum->name = r->public_name;
     sum->tracked += m->q.tracker.n;
     sum->evictions += m->q.tracker.evictions;
     sum->fair = m->q.fair;
@@ -43,6 +44,20 @@ static void collect_way(void *to, void *arg)
         sum->closed_us[reason] += m->closed_us[reason];
     if (m->closed_reason != POD_ROOM)
         sum->closed_us[m->closed_reason] += sum->now_us - m->closed_since_us;
+}
+
+/* Ways that were removed run theirs to the end. */
+static double collect_in_flight(const struct topology_name *name)
+{
+    size_t n = 0;
+
+    if (name == NULL)
+        return 0;
+    LIST_EACH(it, &name->routes)
+    {
+        n += LIST_ITEM(it, struct topology_route, in_name)->in_flight;
+    }
+    return (double)n;
 }
 
 static void collect_gate(enum metric m, struct slice name, const struct collect_sum *sum, int kinds)
@@ -59,7 +74,7 @@ static void collect_boost(struct slice name, const struct collect_sum *sum)
     collect_set(METRIC_QUEUE_SIZE, name, (double)sum->waiting);
     collect_set(METRIC_QUEUE_CANCELLED, name, (double)sum->stats.abandoned);
     collect_set(METRIC_QUEUE_DEQUEUE, name, (double)sum->stats.dequeued);
-    collect_set(METRIC_QUEUE_INFLIGHT, name, (double)sum->in_flight);
+    collect_set(METRIC_QUEUE_INFLIGHT, name, collect_in_flight(sum->name));
     collect_set(METRIC_QUEUE_BOOSTED, name, (double)sum->stats.dequeued_boosted);
     collect_set(METRIC_QUEUE_FORCED, name, (double)sum->stats.dequeued_forced);
     collect_set(METRIC_QUEUE_PROMOTED, name, (double)sum->stats.promoted);
@@ -79,7 +94,7 @@ static void collect_fairness(struct slice name, const struct collect_sum *sum)
     collect_all_users(METRIC_FAIR_SIZE, name, (double)sum->waiting);
     collect_all_users(METRIC_FAIR_CANCELLED, name, (double)sum->stats.abandoned);
     collect_all_users(METRIC_FAIR_DEQUEUE, name, (double)sum->stats.dequeued);
-    collect_set(METRIC_FAIR_INFLIGHT, name, (double)sum->in_flight);
+    collect_set(METRIC_FAIR_INFLIGHT, name, collect_in_flight(sum->name));
     collect_set(METRIC_FAIR_RANKS, name, (double)sum->fair->rank_changes);
     collect_set(METRIC_FAIR_FORCED, name, (double)sum->stats.dequeued_forced);
     collect_set(METRIC_FAIR_TIMEOUTS, name, (double)sum->stats.expired);

@@ -231,6 +231,26 @@ def test_reload_that_removes_a_target_keeps_users_limits_and_counts(start):
     assert users["heavy"]["inputTokens"] >= 1000 and users["x"]["inputTokens"] == 70
 
 
+@pytest.mark.parametrize("strategy", ["session_boost", "fairness"])
+def test_what_a_removed_target_runs_is_counted(start, strategy):
+    a, b = start.pod(), start.pod()
+    servers = SERVERS % (a.authority, b.authority)
+    router = start.router(ini=servers + ROUTES["rules"], boost=strategy == "session_boost",
+                          enable_fairness_scheduling=str(strategy == "fairness").lower())
+    clients = [router.start_chat(headers=[("X-To", to)]) for to in "ab"]
+    held = [a.next(), b.next()]
+    running = "kthena_router_%s_queue_inflight" % strategy
+    assert router.metric(running, model="m") == 2
+    reload(router, servers + ONE["a"])
+    assert router.metric(running, model="m") == 2
+    held[1].reply()
+    assert clients[1].answer().status == 200
+    router.wait_metric(running, 1, model="m")
+    held[0].reply()
+    assert clients[0].answer().status == 200
+    router.wait_metric(running, 0, model="m")
+
+
 def test_reload_that_adds_a_target_brings_no_second_window(start):
     st = Stage(start, "rules", fairness_max_concurrent=1)
     reload(st.router, st.servers + ONE["a"])
