@@ -39,6 +39,7 @@ struct fairq_place; /* of a user in a line, while it waits there; private */
 struct fairq_item {
     struct slice user;         /* set by the caller, owned by it while the item waits; empty: anonymous */
     int64_t input_tokens;      /* set by the caller: an estimate, >= 0 */
+    bool had_turn;             /* set by fairq_start: when it starts again, it takes none of max_qps */
     struct fairq_place *place; /* while it waits */
     uint64_t arrival;
     struct list in_place;
@@ -88,7 +89,7 @@ struct fairq_item *fairq_head(const struct fairq_line *l);
 bool fairq_before(const struct fairq_item *a, const struct fairq_item *b);
 
 /* The request was admitted: it counts against the limits and with its estimate. */
-void fairq_start(struct fairq *f, struct fairq_run *run, const struct fairq_item *item, int64_t now_us);
+void fairq_start(struct fairq *f, struct fairq_run *run, struct fairq_item *item, int64_t now_us);
 /* It has ended. The tokens it has had go into the window in place of the estimate; none: it counts as if it
  * had not been. */
 void fairq_end(struct fairq *f, struct fairq_run *run, int64_t input_tokens, int64_t output_tokens,

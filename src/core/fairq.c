@@ -327,9 +327,19 @@ static int64_t turn_us(const struct fairq *f)
     return US_PER_S / (int64_t)f->rules.max_qps;
 }
 
-void fairq_start(struct fairq *f, struct fairq_run *run, const struct fairq_item *item, int64_t now_us)
+/* What could not be sent keeps its turn for the next pod. */
+static void take_turn(struct fairq *f, struct fairq_item *item, int64_t now_us)
 {
     const bool late = now_us - f->next_turn_us <= FAIRQ_LATE_US;
+
+    if (item->had_turn)
+        return;
+    item->had_turn = true;
+    f->next_turn_us = (late ? f->next_turn_us : now_us) + turn_us(f);
+}
+
+void fairq_start(struct fairq *f, struct fairq_run *run, struct fairq_item *item, int64_t now_us)
+{
     struct fairq_user *u = user_get(f, item->user);
 
     assert(run->user == NULL);
@@ -338,7 +348,7 @@ void fairq_start(struct fairq *f, struct fairq_run *run, const struct fairq_item
     u->running.requests++;
     u->running.input += run->input_tokens;
     f->n_running++;
-    f->next_turn_us = (late ? f->next_turn_us : now_us) + turn_us(f);
+    take_turn(f, item, now_us);
     rerank(f, u);
 }
 

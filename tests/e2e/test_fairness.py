@@ -306,6 +306,20 @@ def test_qps(start):
     assert router.metric("kthena_router_fairness_gate_closed_seconds_total", model="m", reason="max_qps") > 0.1
 
 
+def test_request_whose_pod_is_dead_keeps_its_turn(start):
+    dead, pod = start.pod(listen=False), start.pod()
+    router = start.router({"m": [dead, pod]}, boost=False, enable_fairness_scheduling="true", fairness_max_qps=2,
+                          session_boost_inflight_per_pod=100)
+    clients = [router.start_chat() for _ in range(3)]
+    held = [pod.next() for _ in clients]
+    assert router.metric("kthena_router_upstream_connect_failures_total", pod=dead.authority) == 3
+    # Three turns, not six: each of them went to the dead pod first, which has less to do.
+    assert 0.9 < held[2].at - held[0].at < 1.7
+    for q in held:
+        q.reply()
+    assert [c.answer().status for c in clients] == [200] * 3
+
+
 def test_reload_changes_ranks_at_once(start):
     pod = start.pod()
     ini = "[router]\nenable_fairness_scheduling = true\nfairness_max_concurrent = 9\nsession_boost_inflight_per_pod = 1\n%s" \

@@ -642,7 +642,6 @@ static void test_qps(void **state)
 static void test_qps_is_even(void **state)
 {
     struct fairq_rules rules = usual;
-    struct fairq_item item = {.user = SLICE("a")};
     struct fixture t;
     int n = 0;
 
@@ -650,6 +649,7 @@ static void test_qps_is_even(void **state)
     rules.max_qps = 100;
     start(&t, &rules);
     for (int64_t end_us = t.now_us + US_PER_S; t.now_us < end_us; t.now_us += 700) {
+        struct fairq_item item = {.user = SLICE("a")};
         struct fairq_run run = {NULL, 0};
 
         if (fairq_gate(t.f, t.now_us) != FAIRQ_OPEN)
@@ -661,12 +661,38 @@ static void test_qps_is_even(void **state)
     assert_in_range(n, 99, 101);
     t.now_us += 60 * US_PER_S;
     for (n = 0; fairq_gate(t.f, t.now_us) == FAIRQ_OPEN; n++) {
+        struct fairq_item item = {.user = SLICE("a")};
         struct fairq_run run = {NULL, 0};
 
         fairq_start(t.f, &run, &item, t.now_us);
         fairq_end(t.f, &run, 0, 0, t.now_us);
     }
     assert_int_equal(n, 1);
+    end(&t);
+}
+
+/* Its pod could not be reached: it goes to the next one in the turn that it has. */
+static void test_a_request_takes_one_turn(void **state)
+{
+    struct fairq_rules rules = usual;
+    struct fixture t;
+    size_t i;
+
+    (void)state;
+    rules.max_qps = 20;
+    start(&t, &rules);
+    push(&t, 0, "a");
+    i = pop_and_start(&t);
+    for (int attempt = 0; attempt < 3; attempt++) {
+        fairq_end(t.f, &t.runs[i], 0, 0, t.now_us);
+        fairq_start(t.f, &t.runs[i], &t.items[i], t.now_us);
+        assert_int_equal(fairq_next_due_us(t.f, t.now_us), 1000 * US_PER_S + 50 * US_PER_MS);
+        t.now_us += US_PER_MS;
+    }
+    t.now_us += US_PER_S;
+    fairq_end(t.f, &t.runs[i], 0, 0, t.now_us);
+    fairq_start(t.f, &t.runs[i], &t.items[i], t.now_us);
+    assert_int_equal(fairq_gate(t.f, t.now_us), FAIRQ_OPEN);
     end(&t);
 }
 
@@ -818,6 +844,7 @@ int main(void)
         cmocka_unit_test(test_later_push_is_admitted),
         cmocka_unit_test(test_qps),
         cmocka_unit_test(test_qps_is_even),
+        cmocka_unit_test(test_a_request_takes_one_turn),
         cmocka_unit_test(test_one_window_for_all_lines),
         cmocka_unit_test(test_rank_changes_in_every_line),
         cmocka_unit_test(test_order_between_lines),

@@ -32,6 +32,7 @@ struct ref_item {
     unsigned n_tried;
     int input_tokens; /* estimated */
     bool runs;        /* and counts against its user */
+    bool had_turn;
 };
 
 /* Tokens that a user of a name has had; all that fall into one bucket have its start. */
@@ -280,6 +281,9 @@ static void ref_start(struct world *w, struct ref_item *it)
     struct ref_name *n = name_of(w, it);
 
     it->runs = n->fair;
+    if (it->had_turn)
+        return;
+    it->had_turn = true;
     if (w->now_us - n->next_turn_us > 5000)
         n->next_turn_us = w->now_us;
     n->next_turn_us += n->fair ? 1000000 / n->fairness.max_qps : 0;
