@@ -45,8 +45,8 @@ void admit_free(struct admit *a);
 void admit_begin(struct admit *a, int64_t now_us);
 /* Forces what is due, then takes the best waiting request that a pod has room for out of its queue and takes
  * the pod's slot. With user fairness the queues of one name are as one: whoever of them ranks first among
- * those for whom a pod has room. Else models take turns, and so do names. False: no pod with room has a
- * candidate (then each model's closed_reason is up to date). Call until false. */
+ * those for whom a pod has room. Else names take turns, and so do the models of a name. False: no pod with
+ * room has a candidate (then each model's closed_reason is up to date). Call until false. */
 bool admit_next(struct admit *a, int64_t now_us, struct admission *out);
 /* The connect to the pod of an admitted request failed and its slot was released. */
 enum admit_retry {

@@ -15,11 +15,12 @@ struct model_target {
     double max_waiting;
     struct prefix_store *prefix; /* prompts it served; NULL where the policy asks for none */
     struct boostq_lane lane;
-    size_t index;           /* in model.targets */
-    bool lists;             /* the pod says that it has the model, an adapter */
-    bool usable;            /* see model_refresh, which keeps it */
-    uint64_t last_admitted; /* turn number of this model's last admission on the pod, 0 = none: models take
-                               turns */
+    size_t index; /* in model.targets */
+    bool lists;   /* the pod says that it has the model, an adapter */
+    bool usable;  /* see model_refresh, which keeps it */
+    /* Turn numbers of the last admissions on the pod, 0 = none: of this model, and of its whole public name.
+     * Names take turns, and so do the models of a name. */
+    uint64_t last_admitted, name_admitted;
 };
 
 struct model {

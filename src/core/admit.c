@@ -170,10 +170,24 @@ static void account(struct model *m, enum pod_room reason, int64_t now_us)
 
 /* ---- admission ---- */
 
+/* Other models of the name may have the pod, too. */
+static void note_turn(const struct admit *a, const struct model *m, struct model_target *t)
+{
+    t->last_admitted = t->name_admitted = a->turn;
+    for (size_t i = 0; i < a->n_models && m->q.name->refs > 1; i++) {
+        const struct model *other = a->models[i];
+        struct model_target *same = other->q.name == m->q.name ? model_target_of(other, t->pod->id) : NULL;
+
+        if (same != NULL)
+            same->name_admitted = a->turn;
+    }
+}
+
 static void give_slot(struct admit *a, struct model *m, struct model_target *t)
 {
     pod_take_slot(t->pod);
-    t->last_admitted = ++a->turn;
+    a->turn++;
+    note_turn(a, m, t);
     m->next_tie = t->index + 1;
 }
 
@@ -212,6 +226,14 @@ static size_t find_best_of_name(const struct admit *a, size_t i, int64_t now_us,
     return n;
 }
 
+/* Who went longer ago: the name, else, of one name, the model. */
+static bool has_turn_before(const struct model_target *a, const struct model_target *b)
+{
+    if (a->name_admitted != b->name_admitted)
+        return a->name_admitted < b->name_admitted;
+    return a->last_admitted < b->last_admitted;
+}
+
 static bool find_best(const struct admit *a, int64_t now_us, struct candidate *best)
 {
     struct candidate c;
@@ -221,7 +243,7 @@ static bool find_best(const struct admit *a, int64_t now_us, struct candidate *b
         i += find_best_of_name(a, i, now_us, &c);
         if (c.item == NULL)
             continue;
-        if (best->item == NULL || c.target->last_admitted < best->target->last_admitted)
+        if (best->item == NULL || has_turn_before(c.target, best->target))
             *best = c;
     }
     return best->item != NULL;

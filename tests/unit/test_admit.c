@@ -178,6 +178,41 @@ static void test_models_take_turns(void **state)
     model_free(other);
 }
 
+/* Two models of the name have the pod: together they get every second slot, and each of them every fourth. */
+static void test_a_name_with_two_targets_on_a_pod_is_one(void **state)
+{
+    static const size_t turns[] = {0, 2, 1, 2, 0, 2, 1, 2};
+    struct boostq_rules rules = fx_rules();
+    struct model *models[] = {f.m, model_new("m", &rules, f.m), model_new("other", &rules, NULL)};
+    struct admit_item items[3][4];
+    struct admission got;
+
+    (void)state;
+    for (size_t k = 0; k < 3; k++) {
+        model_set_pods(models[k], f.pods, 1, f.now_us);
+        if (k > 0)
+            admit_add_model(&f.admit, models[k]);
+        for (size_t i = 0; i < 4; i++) {
+            items[k][i] = (struct admit_item){.queue = {.session = {NULL, 0}}};
+            boostq_push(&models[k]->q, &items[k][i].queue, f.now_us, f.now_us);
+        }
+    }
+    for (size_t i = 0; i < ARRAY_LEN(turns); i++) {
+        admit_begin(&f.admit, f.now_us);
+        assert_true(admit_next(&f.admit, f.now_us, &got));
+        assert_ptr_equal(got.model, models[turns[i]]);
+        pod_release_slot(f.pods[0], &f.admit.rules, true, f.now_us);
+    }
+    for (size_t k = 0; k < 3; k++) {
+        while (boostq_oldest(&models[k]->q) != NULL)
+            boostq_remove(&models[k]->q, boostq_oldest(&models[k]->q));
+        if (k > 0) {
+            admit_remove_model(&f.admit, models[k]);
+            model_free(models[k]);
+        }
+    }
+}
+
 static void test_a_model_without_candidates_holds_nobody_up(void **state)
 {
     struct boostq_rules rules = fx_rules();
@@ -563,6 +598,7 @@ int main(void)
         TEST(test_an_admission_names_the_next_one_of_a_long_queue),
         TEST(test_nothing_waits_nothing_is_due),
         TEST(test_models_take_turns),
+        TEST(test_a_name_with_two_targets_on_a_pod_is_one),
         TEST(test_a_model_without_candidates_holds_nobody_up),
         TEST(test_the_queues_of_a_name_are_as_one),
         TEST(test_a_queue_without_room_holds_the_name_up_not),

@@ -77,7 +77,7 @@ struct ref_model {
     int targets[N_PODS];
     size_t n_targets, next_tie;
     bool usable[N_PODS];
-    uint64_t last_admitted[N_PODS];
+    uint64_t last_admitted[N_PODS], name_admitted[N_PODS]; /* name_admitted: or another one of the name */
     uint64_t last_completed;
     uint64_t n_promoted;
 };
@@ -722,19 +722,24 @@ static struct ref_item *ref_best_beside(struct world *w, int model)
     return best;
 }
 
+static bool ref_has_turn_before(const struct world *w, const struct ref_item *a, const struct ref_item *b)
+{
+    const struct ref_model *x = &w->ref_models[a->model], *y = &w->ref_models[b->model];
+    const int p = ref_pod_for(w, a), q = ref_pod_for(w, b);
+
+    return x->name_admitted[p] < y->name_admitted[q] ||
+           (x->name_admitted[p] == y->name_admitted[q] && x->last_admitted[p] < y->last_admitted[q]);
+}
+
 static struct ref_item *ref_best(struct world *w)
 {
     struct ref_item *best = NULL;
-    uint64_t best_turn = 0;
 
     for (int k = 0; k < (int)w->n_models; k++) {
         struct ref_item *it = ref_best_beside(w, model_in_order(w, k));
-        uint64_t turn = it == NULL ? 0 : w->ref_models[it->model].last_admitted[ref_pod_for(w, it)];
 
-        if (it != NULL && (best == NULL || turn < best_turn)) {
+        if (it != NULL && (best == NULL || ref_has_turn_before(w, it, best)))
             best = it;
-            best_turn = turn;
-        }
     }
     return best;
 }
@@ -777,6 +782,18 @@ static void ref_count_overtakes(struct world *w, const struct ref_item *taken)
         oldest_fresh->overtaken++;
 }
 
+static void ref_note_turn(struct world *w, int name, int pod)
+{
+    for (int k = 0; k < (int)w->n_models; k++) {
+        struct ref_model *m = &w->ref_models[k];
+
+        for (size_t i = 0; i < m->n_targets && m->name == name; i++) {
+            if (m->targets[i] == pod)
+                m->name_admitted[pod] = w->last_number;
+        }
+    }
+}
+
 static void ref_give_slot(struct world *w, struct ref_item *it, int pod)
 {
     struct ref_model *m = &w->ref_models[it->model];
@@ -786,6 +803,7 @@ static void ref_give_slot(struct world *w, struct ref_item *it, int pod)
     it->pod = pod;
     w->ref_pods[pod].in_flight++;
     m->last_admitted[pod] = ++w->last_number;
+    ref_note_turn(w, m->name, pod);
     for (size_t i = 0; i < m->n_targets; i++) {
         if (m->targets[i] == pod)
             m->next_tie = i + 1;
@@ -1208,7 +1226,7 @@ static void step_set_pods(struct world *w)
         } else {
             ref_empty_lane(w, model, p);
             m->usable[p] = false;
-            m->last_admitted[p] = 0;
+            m->last_admitted[p] = m->name_admitted[p] = 0;
         }
     }
     for (size_t i = 0; i < n; i++) {
