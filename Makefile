@@ -37,6 +37,8 @@ san    := -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
 endif
 ifeq ($(shell uname -m),x86_64)
 harden += -fstack-clash-protection -fcf-protection
+# gcc clears half a KiB with one repeated instruction, which takes 12 ns; libc's way takes 5.
+tune   := $(if $(is_clang),,-mmemset-strategy=libcall:-1:noalign)
 endif
 
 # The router is optimized as a whole and in one piece, which saves 6 % of its instructions; tests link its objects one by
@@ -44,7 +46,7 @@ endif
 lto := $(if $(SAN)$(is_clang),,$(if $(filter -O2 -O3,$(CFLAGS)),-flto -ffat-lto-objects))
 how_lto = -fno-lto
 
-base_flags = -std=c11 -D_GNU_SOURCE -DROUTER_VERSION='"$(VERSION)"' $(CFLAGS) $(harden) $(san) $(CPPFLAGS)
+base_flags = -std=c11 -D_GNU_SOURCE -DROUTER_VERSION='"$(VERSION)"' $(CFLAGS) $(harden) $(tune) $(san) $(CPPFLAGS)
 link_flags = $(CFLAGS) $(san) -pie -Wl,-z,relro,-z,now $(how_lto) $(LDFLAGS)
 
 # ---- sources ----
@@ -179,7 +181,7 @@ $(BUILD)/obj/llhttp/%.o: /usr/share/llhttp/%.c $(BUILD)/flags $(BUILD)/libs.mk |
 	$(call say,CC)
 	$(Q)$(CC) $(base_flags) -w $(LLHTTP_FLAGS) -c -o $@ $<
 
-$(router): private how_lto = $(if $(lto),-flto -flto-partition=one $(harden))
+$(router): private how_lto = $(if $(lto),-flto -flto-partition=one $(harden) $(tune))
 $(router): $(router_objs) $(LLHTTP_OBJS)
 	$(call say,LINK)
 	$(Q)$(CC) $(link_flags) -o $@ $^ $(MALLOC_LIBS) $(EVENT_LIBS) $(TLS_LIBS) $(CURL_LIBS) $(CORE_LIBS)

@@ -71,9 +71,10 @@ struct client {
     enum client_state state : 8;
     enum http1_framing framing : 8; /* of the current answer; set by client_begin */
     uint8_t minor;                  /* HTTP/1.minor of the current request */
-    bool keep_alive : 1;            /* the request allows it */
-    bool refused : 1;               /* the request was not read to its end */
-    bool cut : 1; /* an answer that ends with its connection is not whole: close with a reset */
+    uint8_t address_n;
+    bool keep_alive : 1; /* the request allows it */
+    bool refused : 1;    /* the request was not read to its end */
+    bool cut : 1;        /* an answer that ends with its connection is not whole: close with a reset */
     struct http1 http;
     /* While a head is read and during ops->head only: the owner takes what it needs. */
     struct http1_head *head;
@@ -86,7 +87,7 @@ struct client {
     struct loop_task next; /* goes on with pipelined bytes */
     uint64_t acked_bytes;  /* at the last look at a slow reader */
     int64_t stalled_since_us;
-    char *address; /* the peer's, as text */
+    char *address; /* the peer's, as text of address_n bytes */
 };
 
 /* Takes over the fd. */
@@ -95,6 +96,10 @@ struct client *client_new(struct loop *l, int fd, const struct sockaddr *from, s
 
 /* For a new one: it speaks TLS. The handshake has header_timeout_us. */
 void client_secure(struct client *c, const struct tls_context *tls);
+static inline struct slice client_address(const struct client *c)
+{
+    return (struct slice){c->address, c->address_n};
+}
 static inline bool client_is_secure(const struct client *c)
 {
     return c->conn.tls != NULL;

@@ -43,12 +43,12 @@ struct config {
 #include "config.def"
 #undef OPTION
     enum config_origin origins[CONFIG_OPTION_COUNT];
-    char *file;             /* the INI file that was read, or NULL */
-    char **session_headers; /* SESSION_BOOST_HEADER as a list, in order */
+    char *file;                    /* the INI file that was read, or NULL */
+    struct slice *session_headers; /* SESSION_BOOST_HEADER as a list, in order */
     size_t n_session_headers;
-    char **cors_origins; /* CORS_ALLOW_ORIGINS, the same; none: off */
+    struct slice *cors_origins; /* CORS_ALLOW_ORIGINS, the same; none: off */
     size_t n_cors_origins;
-    char **user_headers; /* FAIRNESS_USER_HEADER, the same */
+    struct slice *user_headers; /* FAIRNESS_USER_HEADER, the same */
     size_t n_user_headers;
     struct config_server *servers;
     size_t n_servers;

@@ -57,7 +57,13 @@ void conn_unsecure(struct conn *c);
  * FIN. */
 void conn_close(struct conn *c, bool reset);
 
-void conn_want_read(struct conn *c, bool on);
+/* What conn_want_read does when something changes. */
+void conn_set_read(struct conn *c, bool on);
+static inline void conn_want_read(struct conn *c, bool on)
+{
+    if (c->reading != on || c->watching || c->tls != NULL)
+        conn_set_read(c, on);
+}
 /* Stops reading, and still calls readable once for whatever arrives: the owner asks conn_peer_gone. */
 void conn_watch(struct conn *c);
 /* > 0 bytes read, 0 = the other side closed, -1 = nothing now, -2 = error (errno). */
@@ -71,7 +77,7 @@ ssize_t conn_read_shared(struct conn *c, char **p);
 MUST_CHECK bool conn_writev(struct conn *c, struct iovec *iov, unsigned n);
 /* As conn_writev, but what waits is not copied: the bytes stay valid until `drained` or conn_close. Nothing
  * else may be waiting. n <= CONN_BORROWED_MAX. */
-MUST_CHECK bool conn_send_borrowed(struct conn *c, const struct iovec *iov, unsigned n);
+MUST_CHECK bool conn_send_borrowed(struct conn *c, struct iovec *iov, unsigned n);
 /* A connect is under way on the socket: ops->connected is called when it has ended, well or badly. */
 void conn_await_connect(struct conn *c);
 /* Hands what waits to the kernel: after a successful connect, and when the socket takes bytes again. */

@@ -99,8 +99,9 @@ void upstream_set_tls(struct upstream *up, const char *name);
 void upstream_close_idle(struct upstream *up);
 
 struct upstream_request {
-    /* The request's bytes, at most CONN_BORROWED_MAX parts; valid until the request ends. */
-    const struct iovec *iov;
+    /* The request's bytes, at most CONN_BORROWED_MAX parts; valid until the request ends. The array itself is
+     * used up. */
+    struct iovec *iov;
     unsigned n_iov;
     bool fresh; /* do not reuse a connection (a stale one died under this request) */
     bool head_request;

@@ -36,10 +36,13 @@ static inline bool slice_eq(struct slice a, struct slice b)
     return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
 }
 
-/* ASCII case-insensitive, as HTTP field names and tokens are compared. Most differ in their first byte. */
+/* ASCII case-insensitive, as HTTP field names and tokens are compared. Most differ in their first byte or not
+ * at all. */
 static inline bool slice_ieq(struct slice a, struct slice b)
 {
-    return a.n == b.n && (a.n == 0 || (((a.p[0] ^ b.p[0]) & ~0x20) == 0 && strncasecmp(a.p, b.p, a.n) == 0));
+    if (a.n != b.n || (a.n > 0 && ((a.p[0] ^ b.p[0]) & ~0x20) != 0))
+        return false;
+    return a.n == 0 || memcmp(a.p, b.p, a.n) == 0 || strncasecmp(a.p, b.p, a.n) == 0;
 }
 
 static inline bool slice_starts(struct slice s, struct slice prefix)

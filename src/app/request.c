@@ -76,10 +76,10 @@ void request_promoted(struct boostq_item *item, void *arg)
 /* ---- beginning ---- */
 
 /* Of a list of names the first header with a value. */
-static struct slice request_find_header(const struct http1_head *head, char *const *names, size_t n)
+static struct slice request_find_header(const struct http1_head *head, const struct slice *names, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const struct slice value = http1_find_name(head, slice_of(names[i]));
+        const struct slice value = http1_find_name(head, names[i]);
 
         if (value.n > 0)
             return value;
@@ -175,7 +175,7 @@ bool request_take_head(struct request *r)
 {
     const struct headers_request h = {.head = r->client->head,
                                       .request_id = request_id(r),
-                                      .peer_ip = slice_of(r->client->address),
+                                      .peer_ip = client_address(r->client),
                                       .proto = client_is_secure(r->client) ? SLICE("https") : SLICE("http"),
                                       .readable_answer = r->server->config->inject_stream_usage};
     struct buf *head = &r->server->head;

@@ -401,20 +401,13 @@ static void check_strategies(const struct config *c, struct config_report *repor
             "would rank nobody; the token weight counts as 1");
 }
 
-/* A list separated by commas, checked already. */
-static void split_list(const char *text, char ***names, size_t *n)
+/* A list separated by commas, checked already. The names are parts of the text. */
+static void split_list(const char *text, struct slice **names, size_t *n)
 {
     for (struct slice rest = slice_of(text); rest.p != NULL;) {
         *names = mem_array(*names, *n + 1, sizeof(**names));
-        (*names)[(*n)++] = mem_dup_slice(slice_trim(slice_cut(&rest, ',')));
+        (*names)[(*n)++] = slice_trim(slice_cut(&rest, ','));
     }
-}
-
-static void free_list(char **names, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        mem_free(names[i]);
-    mem_free(names);
 }
 
 /* 0 = any free port, so several of those are no clash. */
@@ -502,9 +495,9 @@ void config_free(struct config *c)
 {
     if (c == NULL)
         return;
-    free_list(c->session_headers, c->n_session_headers);
-    free_list(c->user_headers, c->n_user_headers);
-    free_list(c->cors_origins, c->n_cors_origins);
+    mem_free(c->session_headers);
+    mem_free(c->user_headers);
+    mem_free(c->cors_origins);
     mem_free(c->file);
     config_option_free_all(c);
     config_routes_free(c);

@@ -8,8 +8,8 @@ static bool is_allowed(const struct config *c, struct slice origin, bool *any)
 {
     *any = false;
     for (size_t i = 0; i < c->n_cors_origins; i++) {
-        *any = strcmp(c->cors_origins[i], "*") == 0;
-        if (*any || slice_eq(origin, slice_of(c->cors_origins[i])))
+        *any = slice_eq(c->cors_origins[i], SLICE("*"));
+        if (*any || slice_eq(origin, c->cors_origins[i]))
             return true;
     }
     return false;

@@ -153,7 +153,15 @@ static void client_start_head(struct client *c)
     if (c->head == NULL)
         c->head = http1_head_new();
     http1_start(&c->http, HTTP1_REQUEST, c->head, c->rules->max_head_bytes, false);
-    client_arm(c, c->rules->header_timeout_us);
+}
+
+/* For the rest of the head: its first byte counts, later ones win no time. */
+static void client_await_head(struct client *c)
+{
+    const int64_t limit_us = c->rules->header_timeout_us;
+    const int64_t left_us = c->first_byte_us + limit_us - loop_now_us(c->conn.loop);
+
+    client_arm(c, limit_us <= 0 ? 0 : left_us > 0 ? left_us : 1);
 }
 
 static void client_whole(struct client *c)
@@ -199,7 +207,6 @@ static void client_count_body(struct client *c, size_t n)
 {
     c->body_n += n;
     c->rules->held_bytes += n;
-    client_await_body(c);
 }
 
 static bool client_add_body(struct client *c, struct slice s)
@@ -286,6 +293,8 @@ static size_t client_parse_head(struct client *c, const char *p, size_t n)
     }
     if (used > 0)
         client_head_done(c, n - (size_t)used);
+    else
+        client_await_head(c);
     return (size_t)used;
 }
 
@@ -302,6 +311,8 @@ static size_t client_parse_body(struct client *c, const char *p, size_t n)
         return 0;
     if (c->http.done)
         client_whole(c);
+    else
+        client_await_body(c);
     return (size_t)used;
 }
 
@@ -419,10 +430,11 @@ static bool client_read_sized(struct client *c, ssize_t *got)
     if (*got > 0) {
         client_count_body(c, (size_t)*got);
         c->http.remaining -= (uint64_t)*got;
-        if (c->http.remaining == 0) {
-            c->http.done = true;
+        c->http.done = c->http.remaining == 0;
+        if (c->http.done)
             client_whole(c);
-        }
+        else
+            client_await_body(c);
     }
     return true;
 }
@@ -689,6 +701,7 @@ struct client *client_new(struct loop *l, int fd, const struct sockaddr *from, s
     loop_task_init(&c->next, client_on_next);
     listen_address_text(from, address);
     c->address = mem_strdup(address);
+    c->address_n = (uint8_t)strlen(address);
     conn_want_read(&c->conn, true);
     client_arm(c, rules->idle_timeout_us);
     return c;

@@ -246,7 +246,7 @@ void conn_close(struct conn *c, bool reset)
     buf_free(&c->out);
 }
 
-void conn_want_read(struct conn *c, bool on)
+void conn_set_read(struct conn *c, bool on)
 {
     if (c->fd < 0)
         return;
@@ -289,13 +289,17 @@ ssize_t conn_read_shared(struct conn *c, char **p)
 
 static void conn_advance(struct conn *c, struct iovec *iov, unsigned *first, unsigned n, ssize_t took)
 {
-    c->sent_bytes += (uint64_t)took;
-    while (*first < n && (size_t)took >= iov[*first].iov_len)
-        took -= (ssize_t)iov[(*first)++].iov_len;
-    if (*first < n) {
-        iov[*first].iov_base = (char *)iov[*first].iov_base + took;
-        iov[*first].iov_len -= (size_t)took;
+    size_t left = (size_t)took;
+    unsigned at = *first;
+
+    c->sent_bytes += left;
+    for (; at < n && left >= iov[at].iov_len; at++)
+        left -= iov[at].iov_len;
+    if (at < n) {
+        iov[at].iov_base = (char *)iov[at].iov_base + left;
+        iov[at].iov_len -= left;
     }
+    *first = at;
 }
 
 CONN_APART static bool conn_tls_push(struct conn *c, struct iovec *iov, unsigned *first, unsigned n)
@@ -370,18 +374,16 @@ bool conn_writev(struct conn *c, struct iovec *iov, unsigned n)
     return first == n || conn_keep(c, iov, first, n);
 }
 
-bool conn_send_borrowed(struct conn *c, const struct iovec *iov, unsigned n)
+bool conn_send_borrowed(struct conn *c, struct iovec *iov, unsigned n)
 {
-    struct iovec parts[CONN_BORROWED_MAX];
     unsigned first = 0;
 
-    memcpy(parts, iov, n * sizeof *iov);
-    if (!c->connecting && !conn_push(c, parts, &first, n))
+    if (!c->connecting && !conn_push(c, iov, &first, n))
         return false;
     if (first == n)
         return true;
     c->borrowed = mem_array(NULL, n - first, sizeof *c->borrowed);
-    memcpy(c->borrowed, parts + first, (n - first) * sizeof *c->borrowed);
+    memcpy(c->borrowed, iov + first, (n - first) * sizeof *c->borrowed);
     c->borrowed_n = n - first;
     conn_want_write(c, true);
     return true;

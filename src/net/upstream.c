@@ -190,7 +190,6 @@ static ssize_t upstream_parse_head(struct upstream_conn *u, const char *p, size_
         at += (size_t)used;
         if (u->head->status >= 200) {
             u->got_head = true;
-            upstream_arm(u, u->rules->body_timeout_us);
             u->answer_keeps = u->head->keep_alive && u->head->framing != HTTP1_UNTIL_CLOSE;
             return (ssize_t)at;
         }
@@ -285,12 +284,10 @@ static void upstream_start_answer(struct upstream_conn *u)
     http1_start(&u->http, HTTP1_RESPONSE, u->head, u->rules->max_head_bytes, u->head_request);
 }
 
-static void upstream_on_bytes(struct upstream_conn *u, const char *p, size_t n)
+static void upstream_take_bytes(struct upstream_conn *u, const char *p, size_t n)
 {
     if (!u->got_bytes)
         upstream_start_answer(u);
-    if (u->got_head)
-        upstream_arm(u, u->rules->body_timeout_us);
     if (u->in.len == 0) {
         upstream_use(u, p, n);
         return;
@@ -302,6 +299,14 @@ static void upstream_on_bytes(struct upstream_conn *u, const char *p, size_t n)
     upstream_use(u, buf_slice(&u->in).p, u->in.len);
     if (u->got_head)
         buf_free(&u->in);
+}
+
+static void upstream_on_bytes(struct upstream_conn *u, const char *p, size_t n)
+{
+    upstream_take_bytes(u, p, n);
+    /* More is to come, unless it is complete, failed, or held up by the client (upstream_pause). */
+    if (u->got_head && u->ops != NULL && u->conn.reading)
+        upstream_arm(u, u->rules->body_timeout_us);
 }
 
 /* FIN or RST from the pod. */

@@ -86,7 +86,7 @@ static void test_defaults(void **state)
     assert_true(f.c->access_log_enabled);
     assert_string_equal(f.c->access_log_output, "stdout");
     assert_int_equal(f.c->n_session_headers, 1);
-    assert_string_equal(f.c->session_headers[0], "X-Session-ID");
+    assert_true(slice_eq(f.c->session_headers[0], SLICE("X-Session-ID")));
     assert_null(f.c->file);
     fixture_free(&f);
 }
@@ -415,9 +415,9 @@ static void test_header_list(void **state)
     (void)state;
     fixture_expect_count(&f, 0, 0);
     assert_int_equal(f.c->n_session_headers, 3);
-    assert_string_equal(f.c->session_headers[0], "x-a");
-    assert_string_equal(f.c->session_headers[1], "session_id");
-    assert_string_equal(f.c->session_headers[2], "X-B");
+    assert_true(slice_eq(f.c->session_headers[0], SLICE("x-a")));
+    assert_true(slice_eq(f.c->session_headers[1], SLICE("session_id")));
+    assert_true(slice_eq(f.c->session_headers[2], SLICE("X-B")));
     fixture_expect(&none, true, ":3: session_boost_header = : an empty header name");
     fixture_expect(&hole, true, "--session-boost-header=a,,b: an empty header name");
     fixture_free(&f);

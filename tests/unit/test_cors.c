@@ -12,7 +12,7 @@
 /* want: NULL = not allowed. */
 static void check_origin(const char *allowed, const char *origin, const char *want)
 {
-    char *origins[] = {mem_strdup("http://b"), mem_strdup(allowed)};
+    struct slice origins[] = {SLICE("http://b"), slice_of(allowed)};
     const struct config c = {.cors_origins = origins, .n_cors_origins = ARRAY_LEN(origins)};
     char *fields = cors_fields(&c, slice_of(origin));
 
@@ -21,8 +21,6 @@ static void check_origin(const char *allowed, const char *origin, const char *wa
     else
         assert_string_equal(fields, want);
     mem_free(fields);
-    mem_free(origins[0]);
-    mem_free(origins[1]);
 }
 
 static void test_origins(void **state)
