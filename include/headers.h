@@ -49,6 +49,7 @@ struct headers_response {
     /* For SIZED, and for NO_BODY answers to HEAD when the pod gave one (has_length). */
     uint64_t content_length;
     bool has_length;
+    bool event_stream; /* headers_is_event_stream says so */
     bool own_cors;     /* the pod's Access-Control- fields stay out, and there is a Vary: Origin */
     struct slice cors; /* complete lines, or empty */
 };

@@ -10,6 +10,7 @@
 #define LOG_BUFFER_BYTES (1024 * 1024)
 #define LOG_LINE_BYTES   (16 * 1024)
 #define LOG_PLAIN_MAX    1024
+#define LOG_KEY_MAX      64
 
 /* ---- sinks: where lines go ---- */
 
@@ -101,7 +102,7 @@ struct log_known log_know(const char *value);
 struct log_line {
     bool cut; /* something did not fit; nothing more is written */
     char *start, *at;
-    char *quick_end; /* up to here, what needs no escape goes in without a call; == start: nothing does */
+    char *quick_end; /* a field that starts up to here has room, whatever it is; == start: none goes in quickly */
 };
 
 void log_begin(struct log_line *l, enum log_level level, struct slice message);
@@ -111,9 +112,11 @@ void log_add_int(struct log_line *l, struct slice key, int64_t n);
 void log_add_bool(struct log_line *l, struct slice key, bool b);
 void log_add_ms(struct log_line *l, struct slice key, int64_t us);
 
-static inline bool log_is_quick(const struct log_line *l, size_t n_bytes)
+/* The field goes in without a call. */
+static inline bool log_is_quick(const struct log_line *l, struct slice key)
 {
-    return (ptrdiff_t)n_bytes <= l->quick_end - l->at;
+    assert(key.n <= LOG_KEY_MAX);
+    return l->at <= l->quick_end;
 }
 
 static inline void log_str(struct log_line *l, struct slice key, struct slice value)
@@ -125,7 +128,7 @@ static inline void log_str(struct log_line *l, struct slice key, struct slice va
 static inline __attribute__((always_inline)) void log_put_known(struct log_line *l, struct slice key,
                                                                 struct log_known v)
 {
-    if (v.is_plain && log_is_quick(l, key.n + v.value.n))
+    if (v.is_plain && log_is_quick(l, key))
         l->at = text_add(text_add(l->at, key), v.value);
     else
         log_str(l, key, v.value);
@@ -133,7 +136,7 @@ static inline __attribute__((always_inline)) void log_put_known(struct log_line 
 
 static inline __attribute__((always_inline)) void log_int(struct log_line *l, struct slice key, int64_t n)
 {
-    if (log_is_quick(l, key.n + NUMBER_TEXT_MAX))
+    if (log_is_quick(l, key))
         l->at = text_add_int(text_add(l->at, key), n);
     else
         log_add_int(l, key, n);
@@ -141,7 +144,7 @@ static inline __attribute__((always_inline)) void log_int(struct log_line *l, st
 
 static inline void log_bool(struct log_line *l, struct slice key, bool b)
 {
-    if (log_is_quick(l, key.n + TEXT_BOOL_BYTES))
+    if (log_is_quick(l, key))
         l->at = text_add_bool(text_add(l->at, key), b);
     else
         log_add_bool(l, key, b);

@@ -14,6 +14,7 @@
 #include "prompt.h"
 #include "reply.h"
 #include "report.h"
+#include "text.h"
 
 #define REQUEST_ERROR_BODY_MAX    (8 * 1024)
 #define REQUEST_RETRY_AFTER_MAX_S 30
@@ -105,8 +106,7 @@ static const char *request_why_unsupported(const struct http1_head *head)
 /* Copies s behind the text that there is and returns its length; *n is the length of it all. */
 static uint32_t request_put_text(struct request *r, uint32_t *n, struct slice s)
 {
-    if (s.n > 0)
-        memcpy(r->text + *n, s.p, s.n);
+    text_copy(r->text + *n, s.p, s.n);
     *n += (uint32_t)s.n;
     return (uint32_t)s.n;
 }
@@ -786,6 +786,7 @@ static bool request_answer_head(struct request *r, const struct http1_head *head
         .framing = framing,
         .content_length = head->content_length,
         .has_length = framing == HTTP1_NO_BODY && http1_find(head, HEADER_CONTENT_LENGTH).p != NULL,
+        .event_stream = r->event_stream,
         .own_cors = r->server->config->n_cors_origins > 0,
         .cors = slice_of(r->cors),
     };

@@ -622,7 +622,7 @@ void log_begin(struct log_line *l, enum log_level level, struct slice message)
     to = buf_end(pending);
     l->cut = false;
     l->start = to;
-    l->quick_end = to + LOG_LINE_BYTES - LOG_TAIL_BYTES;
+    l->quick_end = to + LOG_LINE_BYTES - LOG_TAIL_BYTES - LOG_KEY_MAX - LOG_PLAIN_MAX;
     memcpy(to, the_log.time.text, sizeof(the_log.time.text));
     l->at = text_add(put_level(to + the_log.time.n, level), message);
 }

@@ -77,11 +77,9 @@ static const struct {
 
 enum header_id headers_id(struct slice name)
 {
-    size_t place;
+    const size_t place =
+        HEADERS_PLACE(name.n, (unsigned char)name.p[0], (unsigned char)name.p[name.n - 1]);
 
-    if (name.n == 0)
-        return HEADER_OTHER;
-    place = HEADERS_PLACE(name.n, (unsigned char)name.p[0], (unsigned char)name.p[name.n - 1]);
     if (headers_names[place].n != name.n || !headers_is(name.p, headers_names[place].name, name.n))
         return HEADER_OTHER;
     return (enum header_id)headers_names[place].id;
@@ -451,8 +449,7 @@ bool headers_response_block(struct buf *out, const struct headers_response *r)
     at = headers_put_framing(at, r);
     at = headers_put_connection(at, r->keep_alive && r->framing != HTTP1_UNTIL_CLOSE, r->client_minor);
     at = headers_put_request_id(at, r->request_id);
-    if (headers_is_event_stream(http1_find(r->head, HEADER_CONTENT_TYPE)) &&
-        !http1_has(r->head, HEADER_X_ACCEL_BUFFERING))
+    if (r->event_stream && !http1_has(r->head, HEADER_X_ACCEL_BUFFERING))
         at = text_add(at, SLICE("X-Accel-Buffering: no\r\n"));
     at = text_add(at, r->cors);
     if (r->own_cors && !headers_varies_by_origin(r->head))

@@ -100,7 +100,8 @@ struct slice http1_find_name(const struct http1_head *h, struct slice name)
 
 /* ---- searching ---- */
 
-/* Each kind of byte that is searched for has two forms, which say the same of every byte. */
+/* Each kind of byte that is searched for has two forms, which say the same of every byte: the second one by
+ * its top bit. */
 typedef bool http1_kind_fn(char c);
 #ifdef __SSE2__
 typedef __m128i http1_kind_sse2_fn(__m128i v);
@@ -110,10 +111,12 @@ HTTP1_INLINE unsigned http1_bits_sse2(const char *p, http1_kind_sse2_fn *kind)
     return (unsigned)_mm_movemask_epi8(kind(_mm_loadu_si128((const __m128i *)(const void *)p)));
 }
 
-/* Unsigned v <= c. */
-HTTP1_INLINE __m128i http1_at_most(__m128i v, char c)
+/* Moved to where `last` is the largest number with a sign, what is not first..last is below `first`. */
+HTTP1_INLINE __m128i http1_is_outside(__m128i v, char first, char last)
 {
-    return _mm_cmpeq_epi8(_mm_min_epu8(v, _mm_set1_epi8(c)), v);
+    const char move = (char)(0x7f - last);
+
+    return _mm_subs_epi8(_mm_add_epi8(v, _mm_set1_epi8(move)), _mm_set1_epi8((char)(first + move)));
 }
 
 HTTP1_INLINE __m128i http1_equals(__m128i v, char c)
@@ -184,9 +187,10 @@ static bool http1_is_blank(char c)
     return c == ' ' || c == '	';
 }
 
-HTTP1_INLINE bool http1_is_control(char c)
+/* Control bytes, line ends among them. That bytes outside of ASCII are found, too, makes it cheaper. */
+HTTP1_INLINE bool http1_is_no_text(char c)
 {
-    return (unsigned char)c < 0x20 || c == 0x7f;
+    return c < ' ' || c > '~';
 }
 
 /* What must not stand in a request target. */
@@ -210,37 +214,28 @@ HTTP1_INLINE bool http1_is_no_host(char c)
 }
 
 #ifdef __SSE2__
-HTTP1_INLINE __m128i http1_is_control_sse2(__m128i v)
+HTTP1_INLINE __m128i http1_is_no_text_sse2(__m128i v)
 {
-    return _mm_or_si128(http1_at_most(v, 0x1f), http1_equals(v, 0x7f));
+    return http1_is_outside(v, ' ', '~');
 }
 
 HTTP1_INLINE __m128i http1_is_no_target_sse2(__m128i v)
 {
-    /* compared with signs: bytes from 0x80 on are below 0 */
-    const __m128i out = _mm_cmplt_epi8(v, _mm_set1_epi8('!'));
-
-    return _mm_or_si128(out, _mm_or_si128(http1_equals(v, '#'), http1_equals(v, 0x7f)));
-}
-
-HTTP1_INLINE __m128i http1_is_word_sse2(__m128i v)
-{
-    const __m128i lower = _mm_or_si128(v, _mm_set1_epi8(0x20));
-
-    return _mm_or_si128(http1_at_most(_mm_sub_epi8(lower, _mm_set1_epi8('a')), 'z' - 'a'),
-                        http1_equals(v, '-'));
+    return _mm_or_si128(http1_is_outside(v, '!', '~'), http1_equals(v, '#'));
 }
 
 HTTP1_INLINE __m128i http1_is_no_word_sse2(__m128i v)
 {
-    return http1_equals(http1_is_word_sse2(v), 0);
+    const __m128i lower = _mm_or_si128(v, _mm_set1_epi8(0x20));
+
+    return _mm_andnot_si128(http1_equals(v, '-'), http1_is_outside(lower, 'a', 'z'));
 }
 
 HTTP1_INLINE __m128i http1_is_no_host_sse2(__m128i v)
 {
-    const __m128i other = http1_at_most(_mm_sub_epi8(v, _mm_set1_epi8('.')), ':' - '.');
+    const __m128i other = _mm_or_si128(http1_is_outside(v, '.', ':'), http1_equals(v, '/'));
 
-    return _mm_or_si128(http1_equals(_mm_or_si128(http1_is_word_sse2(v), other), 0), http1_equals(v, '/'));
+    return _mm_and_si128(http1_is_no_word_sse2(v), other);
 }
 #endif
 
@@ -466,10 +461,12 @@ HTTP1_INLINE ssize_t http1_line(struct http1 *h, const char *base, size_t line, 
     return http1_field_line(h, base, line, at, readable);
 }
 
-/* A control byte stands at `at`, and it is no line's end. Every line has to end with CR LF and nothing else:
- * some servers take a lone CR for the end of a field (CVE-2023-30589), some a lone LF. */
-HTTP1_APART static ssize_t http1_control(struct http1 *h, char c)
+/* The byte is no text of ASCII, and no line's end. Every line has to end with CR LF and nothing else: some
+ * servers take a lone CR for the end of a field (CVE-2023-30589), some a lone LF. */
+HTTP1_APART static ssize_t http1_no_text(struct http1 *h, char c)
 {
+    if ((c & 0x80) != 0)
+        return 0;
     if (c == '\r')
         return http1_fail(h, HTTP1_BAD, "CR without LF in the head: lines end with CR LF");
     if (c == '\n')
@@ -479,20 +476,20 @@ HTTP1_APART static ssize_t http1_control(struct http1 *h, char c)
     return 0;
 }
 
-/* From one control byte to the next in base[h->parsed..end). */
+/* From one byte that is no text to the next in base[h->parsed..end). */
 static ssize_t http1_scan_lines(struct http1 *h, const char *base, size_t end)
 {
     size_t line = h->line;
 
     for (size_t block = h->parsed; block < end; block += 64) {
-        uint64_t bits = http1_bits64(base, block, end, HTTP1_KIND(http1_is_control));
+        uint64_t bits = http1_bits64(base, block, end, HTTP1_KIND(http1_is_no_text));
 
         if (block < line)
             bits &= bits - 1; /* the LF of the last line of the block before */
         for (; bits != 0; bits &= bits - 1) {
             const size_t at = block + (unsigned)__builtin_ctzll(bits);
             const bool ends = base[at] == '\r' && base[at + 1] == '\n'; /* a CR is not the last byte */
-            const ssize_t n = ends ? http1_line(h, base, line, at, end) : http1_control(h, base[at]);
+            const ssize_t n = ends ? http1_line(h, base, line, at, end) : http1_no_text(h, base[at]);
 
             if (n != 0)
                 return n;

@@ -299,10 +299,7 @@ struct openai_scan {
     const unsigned char *p, *end; /* NULs follow */
     const unsigned char *model;   /* where the value of the last "model" starts; NULL: none */
     struct slice model_raw;       /* that value when it is a string, with its quotes */
-    bool stream;
-    struct slice user;
-    const unsigned char *options; /* as `model`, of the last "stream_options" */
-    struct prompt_fields prompt;
+    struct openai_body *out;      /* takes the other keys */
     const char *error;
     const unsigned char *error_at;
     size_t outside; /* depth of what openai_nested starts in: 1 in the object that is the body */
@@ -901,28 +898,28 @@ static void openai_note(struct openai_scan *s, enum openai_key key, const unsign
         s->model_raw = openai_if_string(start, end);
         break;
     case OPENAI_KEY_STREAM:
-        s->stream = *start == 't';
+        s->out->stream = *start == 't';
         break;
     case OPENAI_KEY_USER:
-        s->user = openai_if_string(start, end);
+        s->out->user = openai_if_string(start, end);
         break;
     case OPENAI_KEY_OPTIONS:
-        s->options = start;
+        s->out->stream_options = (struct slice){(const char *)start, (size_t)(s->end - start)};
         break;
     case OPENAI_KEY_PROMPT:
-        s->prompt.prompt = (const char *)start;
+        s->out->prompt.prompt = (const char *)start;
         break;
     case OPENAI_KEY_MESSAGES:
-        s->prompt.messages = (const char *)start;
+        s->out->prompt.messages = (const char *)start;
         break;
     case OPENAI_KEY_SYSTEM:
-        s->prompt.system = (const char *)start;
+        s->out->prompt.system = (const char *)start;
         break;
     case OPENAI_KEY_INPUT:
-        s->prompt.input = (const char *)start;
+        s->out->prompt.input = (const char *)start;
         break;
     case OPENAI_KEY_INSTRUCTIONS:
-        s->prompt.instructions = (const char *)start;
+        s->out->prompt.instructions = (const char *)start;
         break;
     case OPENAI_KEY_OTHER:
         break;
@@ -1088,20 +1085,15 @@ enum openai_verdict openai_inspect(char *body, size_t n, struct openai_body *out
     s.end = s.p + n;
     s.model = NULL;
     s.model_raw = out->model_raw = (struct slice){NULL, 0};
-    s.stream = out->stream = false;
-    s.user = out->user = out->stream_options = (struct slice){NULL, 0};
-    s.options = NULL;
-    s.prompt = out->prompt = (struct prompt_fields){.prompt = NULL};
+    s.out = out;
     s.error = NULL;
+    out->stream = false;
+    out->user = out->stream_options = (struct slice){NULL, 0};
+    out->prompt = (struct prompt_fields){.prompt = NULL};
     out->model[0] = '\0';
     out->model_n = 0;
     if (!openai_chosen(&s))
         return openai_verdict(out, OPENAI_NOT_JSON, (size_t)(s.error_at - s.p), s.error);
-    out->stream = s.stream;
-    out->user = s.user;
-    out->prompt = s.prompt;
-    if (s.options != NULL)
-        out->stream_options = (struct slice){(const char *)s.options, (size_t)(s.end - s.options)};
     first = s.p;
     if (openai_peek(&first) != '{')
         return openai_verdict(out, OPENAI_NOT_OBJECT, (size_t)(first - s.p),

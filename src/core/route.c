@@ -75,7 +75,7 @@ bool route_hides_header(struct slice name)
                                             HEADER_UPGRADE,
                                             HEADER_HTTP2_SETTINGS,
                                             HEADER_CONTENT_LENGTH};
-    const enum header_id id = headers_id(name);
+    const enum header_id id = name.n > 0 ? headers_id(name) : HEADER_OTHER;
 
     for (size_t i = 0; i < ARRAY_LEN(hidden); i++) {
         if (id == hidden[i])

@@ -220,8 +220,9 @@ static bool client_add_body(struct client *c, struct slice s)
     return true;
 }
 
-/* The owner wants the body: where it goes, and the go-ahead for a client that waits for it. */
-static void client_start_body(struct client *c, uint64_t length, bool send_continue)
+/* The owner wants the body: where it goes, and the go-ahead for a client that waits for it. What has come of
+ * it already is looked at next, and only then there is something to wait for. */
+static void client_start_body(struct client *c, uint64_t length, size_t have, bool send_continue)
 {
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -237,7 +238,8 @@ static void client_start_body(struct client *c, uint64_t length, bool send_conti
             c->conn.broken = true; /* noticed when the body is read */
     }
     c->body_since_us = loop_now_us(c->conn.loop);
-    client_arm(c, c->rules->body_timeout_us);
+    if (have == 0)
+        client_await_body(c);
 }
 
 static void client_head_done(struct client *c, size_t have)
@@ -260,7 +262,7 @@ static void client_head_done(struct client *c, size_t have)
     if (length > c->rules->max_body_bytes)
         client_refuse(c, OUTCOME_BODY_TOO_LARGE, "Content-Length is larger than MAX_BODY_BYTES");
     else if (body)
-        client_start_body(c, length, send_continue);
+        client_start_body(c, length, have, send_continue);
     else
         client_whole(c);
 }
