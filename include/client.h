@@ -72,9 +72,9 @@ struct client {
     enum http1_framing framing : 8; /* of the current answer; set by client_begin */
     uint8_t minor;                  /* HTTP/1.minor of the current request */
     uint8_t address_n;
-    bool keep_alive : 1; /* the request allows it */
-    bool refused : 1;    /* the request was not read to its end */
-    bool cut : 1;        /* an answer that ends with its connection is not whole: close with a reset */
+    bool keep_alive; /* the request allows it */
+    bool refused;    /* the request was not read to its end */
+    bool cut;        /* an answer that ends with its connection is not whole: close with a reset */
     struct http1 http;
     /* While a head is read and during ops->head only: the owner takes what it needs. */
     struct http1_head *head;

@@ -82,15 +82,14 @@ struct request {
     enum request_state closed_in : 8; /* where it was broken off */
     enum outcome outcome : 8;
     uint8_t minor;
-    bool head_only : 1; /* HEAD */
-    bool boosted : 1;
-    bool paused : 1;      /* the client reads too slowly: not reading from the pod */
-    bool until_close : 1; /* the pod's answer ends with its connection */
-    bool event_stream : 1;
-    bool said_all : 1; /* the answer is complete, or was but for the end of its framing: the session is marked
-                        */
-    bool connected : 1; /* a pod was reached with this request */
-    bool plain : 1;     /* log lines may have id, method, session, user and path as they are (log_is_plain) */
+    bool head_only; /* HEAD */
+    bool boosted;
+    bool paused;      /* the client reads too slowly: not reading from the pod */
+    bool until_close; /* the pod's answer ends with its connection */
+    bool event_stream;
+    bool said_all;  /* the answer is complete, or was but for the end of its framing: the session is marked */
+    bool connected; /* a pod was reached with this request */
+    bool plain;     /* log lines may have id, method, session, user and path as they are (log_is_plain) */
 
     /* Lengths in text, and where target and path stand; the path mostly inside the target. */
     uint32_t id_n, method_n, session_n, user_n, target_at, target_n, path_at, path_n;

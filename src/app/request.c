@@ -14,7 +14,6 @@
 #include "prompt.h"
 #include "reply.h"
 #include "report.h"
-#include "text.h"
 
 #define REQUEST_ERROR_BODY_MAX    (8 * 1024)
 #define REQUEST_RETRY_AFTER_MAX_S 30
@@ -106,7 +105,8 @@ static const char *request_why_unsupported(const struct http1_head *head)
 /* Copies s behind the text that there is and returns its length; *n is the length of it all. */
 static uint32_t request_put_text(struct request *r, uint32_t *n, struct slice s)
 {
-    text_copy(r->text + *n, s.p, s.n);
+    if (s.n > 0)
+        memcpy(r->text + *n, s.p, s.n);
     *n += (uint32_t)s.n;
     return (uint32_t)s.n;
 }
