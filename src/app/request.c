@@ -774,7 +774,9 @@ static enum http1_framing request_framing(const struct request *r, const struct 
     return r->minor >= 1 ? HTTP1_CHUNKED : HTTP1_UNTIL_CLOSE;
 }
 
-static bool request_answer_head(struct request *r, const struct http1_head *head, struct buf *out)
+/* Kept out of what each chunk of a stream goes through. */
+static __attribute__((noinline)) bool request_answer_head(struct request *r, const struct http1_head *head,
+                                                          struct buf *out)
 {
     const enum http1_framing framing = request_framing(r, head);
     const bool keep = client_may_keep(r->client, framing);

@@ -226,15 +226,16 @@ static bool upstream_collect(struct upstream_conn *u, struct slice *spans, struc
     return true;
 }
 
-/* Body bytes, handed over in one call per read; content before an error still counts. */
-static void upstream_parse_body(struct upstream_conn *u, struct upstream_data *d, const char *p, size_t n)
+/* Body bytes, n > 0, handed over in one call per read; content before an error still counts. Compiled into its
+ * one caller by force: gcc thinks that it has too large a frame for that. */
+static inline __attribute__((always_inline)) void upstream_parse_body(struct upstream_conn *u, struct upstream_data *d, const char *p, size_t n)
 {
     struct slice spans[UPSTREAM_SPANS_MAX];
     size_t at = 0;
-    bool good = true;
+    bool good;
 
     d->spans = spans;
-    while (good && at < n && !d->end) {
+    do {
         good = upstream_collect(u, spans, d, p, &at, n);
         d->end = u->http.done;
         if (d->head != NULL || d->n_spans > 0 || d->end)
@@ -242,7 +243,7 @@ static void upstream_parse_body(struct upstream_conn *u, struct upstream_data *d
         d->head = NULL;
         if (u->conn.fd < 0)
             return; /* cancelled, or complete and closed */
-    }
+    } while (good && at < n && !d->end);
     if (!good)
         upstream_fail(u, UPSTREAM_PROTOCOL, u->http.reason);
 }
