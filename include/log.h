@@ -102,7 +102,8 @@ struct log_known log_know(const char *value);
 struct log_line {
     bool cut; /* something did not fit; nothing more is written */
     char *start, *at;
-    char *quick_end; /* a field that starts up to here has room, whatever it is; == start: none goes in quickly */
+    char *quick_end; /* a field that starts up to here has room, whatever it is; == start: none goes in
+                        quickly */
 };
 
 void log_begin(struct log_line *l, enum log_level level, struct slice message);

@@ -603,17 +603,24 @@ static struct slice http1_plain_authority(struct slice authority, struct slice p
     return authority;
 }
 
-static bool http1_same_authority(const struct http1_head *head, struct slice authority, struct slice host)
+/* Or the target has none, as nearly always. */
+static bool http1_same_authority(struct slice target, struct slice host)
 {
-    struct slice port = (http1_target(head).p[4] | 0x20) == 's' ? SLICE(":443") : SLICE(":80");
+    struct slice authority, port;
 
+    if (target.p[0] == '/')
+        return true;
+    authority = http1_authority(target);
+    if (authority.n == 0)
+        return true;
+    port = (target.p[4] | 0x20) == 's' ? SLICE(":443") : SLICE(":80");
     return slice_ieq(http1_plain_authority(authority, port), http1_plain_authority(host, port));
 }
 
 static ssize_t http1_check_host(struct http1 *h)
 {
     const struct http1_head *head = h->head;
-    struct slice authority = http1_authority(http1_target(head)), host = http1_find(head, HEADER_HOST);
+    const struct slice host = http1_find(head, HEADER_HOST);
 
     if (host.p == NULL && head->minor > 0)
         return http1_fail(h, HTTP1_BAD, "no Host field, which HTTP/1.1 requires");
@@ -621,7 +628,7 @@ static ssize_t http1_check_host(struct http1 *h)
         return http1_fail(h, HTTP1_BAD, "several Host fields: expected one");
     if (host.p != NULL && !http1_is_host(head, host))
         return http1_fail(h, HTTP1_BAD, "bad Host field: expected NAME or NAME:PORT");
-    if (host.p != NULL && authority.n > 0 && !http1_same_authority(head, authority, host))
+    if (host.p != NULL && !http1_same_authority(http1_target(head), host))
         return http1_fail(h, HTTP1_BAD, "the host of the request target differs from the Host field");
     return 0;
 }

@@ -226,9 +226,10 @@ static bool upstream_collect(struct upstream_conn *u, struct slice *spans, struc
     return true;
 }
 
-/* Body bytes, n > 0, handed over in one call per read; content before an error still counts. Compiled into its
- * one caller by force: gcc thinks that it has too large a frame for that. */
-static inline __attribute__((always_inline)) void upstream_parse_body(struct upstream_conn *u, struct upstream_data *d, const char *p, size_t n)
+/* Body bytes, n > 0, handed over in one call per read; content before an error still counts. Compiled into
+ * its one caller by force: gcc thinks that it has too large a frame for that. */
+static inline __attribute__((always_inline)) void
+upstream_parse_body(struct upstream_conn *u, struct upstream_data *d, const char *p, size_t n)
 {
     struct slice spans[UPSTREAM_SPANS_MAX];
     size_t at = 0;

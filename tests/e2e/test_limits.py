@@ -281,6 +281,17 @@ def test_body_timeout_is_between_bytes(start):
     assert c.wait_closed() == b""
 
 
+@pytest.mark.parametrize("framing", [b"Content-Length: 10", b"Transfer-Encoding: chunked"])
+def test_body_that_does_not_begin(start, framing):
+    router = start.router({"m": [start.pod(script=ok)]}, client_body_timeout="200ms")
+    c = router.client()
+    begun = time.monotonic()
+    c.send(b"POST /v1/x HTTP/1.1\r\nHost: a\r\n%s\r\n\r\n" % framing)
+    check_error(c.answer(), 408, "client_timeout")
+    assert time.monotonic() - begun >= 0.19
+    assert c.wait_closed() == b""
+
+
 @pytest.mark.parametrize("framing", ["sized", "chunked"])
 def test_body_that_trickles_has_an_end(start, framing):
     """Never silent for CLIENT_BODY_TIMEOUT, and yet it ends."""

@@ -485,6 +485,16 @@ static void test_limits(void **state)
     route_spec_free(&s);
 }
 
+static void test_hidden_headers(void **state)
+{
+    (void)state;
+    assert_true(route_hides_header(SLICE("host")));
+    assert_true(route_hides_header(SLICE("Proxy-Authorization")));
+    assert_false(route_hides_header(SLICE("Content-Type")));
+    assert_false(route_hides_header(SLICE("X-Session-ID")));
+    assert_false(route_hides_header(SLICE("")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -502,6 +512,7 @@ int main(void)
         cmocka_unit_test(test_pins_choose_the_target_and_end),
         cmocka_unit_test(test_new_table_goes_on_where_the_old_one_was),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_hidden_headers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
