@@ -25,7 +25,7 @@ MOST_JOINED = 0.02
 
 # Of each: the goal, and the guard above which the run fails. Guards are what was reached, with room for what differs
 # between machines: how many events share one epoll_wait is a matter of load.
-GATES = {("request", "instructions"): (11000, 11650), ("chunk", "instructions"): (1000, 1100),
+GATES = {("request", "instructions"): (11000, 10800), ("chunk", "instructions"): (1000, 1050),
          ("request", "system calls"): (4.2, 4.6), ("chunk", "system calls"): (2.3, 2.9)}
 
 
@@ -92,7 +92,7 @@ def main():
     failed = False
     for (what, tool), (goal, guard) in GATES.items():
         value, parts = measure(what, tool)
-        verdict = "reached" if value <= goal else "missed" if value <= guard else "ABOVE THE GUARD"
+        verdict = "ABOVE THE GUARD" if value > guard else "reached" if value <= goal else "missed"
         failed |= value > guard
         names = ", ".join(f"{n} {v:.2f}" for n, v in sorted(parts.items(), key=lambda p: -p[1])) if len(parts) > 1 else ""
         figure = f"{value:,.0f}" if tool == "instructions" else f"{value:.2f}"
