@@ -78,7 +78,9 @@ struct client {
     struct http1 http;
     /* While a head is read and during ops->head only: the owner takes what it needs. */
     struct http1_head *head;
-    struct buf in; /* bytes not yet used: an unfinished head, or pipelined requests */
+    struct client_foreseen *foreseen;  /* while a read is used that may have begun the body in its place */
+    uint32_t last_head_n, last_length; /* of the last request; length: Content-Length, 0 if very long */
+    struct buf in;                     /* bytes not yet used: an unfinished head, or pipelined requests */
     char *body;
     size_t body_n, body_cap;
     int64_t first_byte_us; /* of the current request */

@@ -68,7 +68,9 @@ static inline void conn_want_read(struct conn *c, bool on)
 void conn_watch(struct conn *c);
 /* > 0 bytes read, 0 = the other side closed, -1 = nothing now, -2 = error (errno). */
 ssize_t conn_read(struct conn *c, void *p, size_t n_bytes);
-/* The same, of at most LOOP_READ_BYTES or of what was read ahead; *p: where they stand, valid inside the
+/* The same into several parts, of a plain connection. */
+ssize_t conn_readv(struct conn *c, const struct iovec *iov, unsigned n);
+/* As conn_read, of at most LOOP_READ_BYTES or of what was read ahead; *p: where they stand, valid inside the
  * callback. */
 ssize_t conn_read_shared(struct conn *c, char **p);
 

@@ -15,11 +15,19 @@
 /* A head and the start of a body: what comes behind it is read straight to its place, not copied there. */
 #define CLIENT_FIRST_READ     (16 * 1024)
 #define CLIENT_EXACT_BODY_MAX (64 * 1024 * 1024)
+/* Larger bodies take several reads, whatever is known of them. With a first read it must fit into `in`. */
+#define CLIENT_FORESEEN_MAX (96 * 1024)
 /* From here on in huge pages: in small ones the kernel takes as long to find the memory as to fill it. */
 #define CLIENT_HUGE_BODY      (4 * 1024 * 1024)
 #define CLIENT_CHUNK_LINE_MAX 20 /* sixteen digits, CR LF */
 /* Who sends or takes less is not waited for: one byte now and then would make a request last for ever. */
 #define CLIENT_SLOWEST_BYTES_PER_S 1024
+
+/* The place of a body whose head is still being read, and what the same read has put there. */
+struct client_foreseen {
+    char *block; /* NULL: it has become the body */
+    size_t cap, n;
+};
 
 static void client_process_kept(struct client *c);
 
@@ -220,6 +228,18 @@ static bool client_add_body(struct client *c, struct slice s)
     return true;
 }
 
+/* What stands behind the head is in its place already, if it is of this body alone. */
+static bool client_take_foreseen(struct client *c, uint64_t length)
+{
+    struct client_foreseen *f = c->foreseen;
+
+    if (f == NULL || length < f->n || length > f->cap)
+        return false;
+    c->body = f->block;
+    f->block = NULL;
+    return true;
+}
+
 /* The owner wants the body: where it goes, and the go-ahead for a client that waits for it. What has come of
  * it already is looked at next, and only then there is something to wait for. */
 static void client_start_body(struct client *c, uint64_t length, size_t have, bool send_continue)
@@ -229,7 +249,8 @@ static void client_start_body(struct client *c, uint64_t length, size_t have, bo
     c->state = CLIENT_BODY;
     if (length > 0 && length <= CLIENT_EXACT_BODY_MAX) {
         c->body_cap = (size_t)length;
-        c->body = (length >= CLIENT_HUGE_BODY ? mem_table : mem_alloc)(c->body_cap + CLIENT_BODY_SPARE);
+        if (!client_take_foreseen(c, length))
+            c->body = (length >= CLIENT_HUGE_BODY ? mem_table : mem_alloc)(c->body_cap + CLIENT_BODY_SPARE);
     }
     if (send_continue) {
         struct iovec iov = {(char *)(uintptr_t)go_on, sizeof go_on - 1};
@@ -246,9 +267,12 @@ static void client_head_done(struct client *c, size_t have)
 {
     const uint64_t length = c->head->framing == HTTP1_SIZED ? c->head->content_length : 0;
     const bool body = c->head->framing == HTTP1_CHUNKED || length > 0;
-    const bool send_continue = c->head->expect_continue && c->head->minor >= 1 && have == 0;
-    bool wanted;
+    bool send_continue, wanted;
 
+    if (have > 0)
+        c->foreseen = NULL; /* the body begins before it */
+    send_continue = c->head->expect_continue && c->head->minor >= 1 && have == 0 && c->foreseen == NULL;
+    c->last_length = length <= CLIENT_FORESEEN_MAX ? (uint32_t)length : 0;
     c->minor = (uint8_t)c->head->minor;
     c->keep_alive = c->head->keep_alive;
     c->state = CLIENT_BUSY;
@@ -293,10 +317,12 @@ static size_t client_parse_head(struct client *c, const char *p, size_t n)
         client_refuse(c, client_error_outcome(c->http.error), c->http.reason);
         return 0;
     }
-    if (used > 0)
-        client_head_done(c, n - (size_t)used);
-    else
+    if (used == 0) {
         client_await_head(c);
+        return 0;
+    }
+    c->last_head_n = (uint32_t)used;
+    client_head_done(c, n - (size_t)used);
     return (size_t)used;
 }
 
@@ -418,6 +444,17 @@ static void client_use(struct client *c, const char *p, size_t n)
         client_keep(c, p + used, n - used);
 }
 
+static void client_took_in_place(struct client *c, size_t n)
+{
+    client_count_body(c, n);
+    c->http.remaining -= n;
+    c->http.done = c->http.remaining == 0;
+    if (c->http.done)
+        client_whole(c);
+    else
+        client_await_body(c);
+}
+
 /* A sized body goes to its place without passing the shared buffer. True: handled. */
 static bool client_read_sized(struct client *c, ssize_t *got)
 {
@@ -429,15 +466,51 @@ static bool client_read_sized(struct client *c, ssize_t *got)
     if (room == 0 || c->rules->held_bytes + room > c->rules->max_held_bytes)
         return false;
     *got = conn_read(&c->conn, c->body + c->body_n, room);
-    if (*got > 0) {
-        client_count_body(c, (size_t)*got);
-        c->http.remaining -= (uint64_t)*got;
-        c->http.done = c->http.remaining == 0;
-        if (c->http.done)
-            client_whole(c);
-        else
-            client_await_body(c);
+    if (*got > 0)
+        client_took_in_place(c, (size_t)*got);
+    return true;
+}
+
+static bool client_foresees(const struct client *c)
+{
+    return c->state == CLIENT_IDLE && c->last_length > CLIENT_FIRST_READ &&
+           c->last_head_n <= CLIENT_FIRST_READ && c->in.len == 0 && !client_is_secure(c) &&
+           c->rules->held_bytes + CLIENT_FORESEEN_MAX <= c->rules->max_held_bytes;
+}
+
+/* Uses a read of which the first head_n bytes went to `shared` and the others to f. When the head ends
+ * elsewhere they are used as two reads would be. */
+static void client_use_foreseen(struct client *c, struct client_foreseen *f, const char *shared,
+                                size_t head_n)
+{
+    c->foreseen = f;
+    client_use(c, shared, head_n);
+    c->foreseen = NULL;
+    if (f->block == NULL)
+        client_took_in_place(c, f->n);
+    else
+        client_use(c, f->block, f->n);
+}
+
+/* The next request of a conversation has a head as long as the last one's, and a body that is a little
+ * longer: one read takes both, each to its place. True: handled. */
+static bool client_read_foreseen(struct client *c, char *shared, ssize_t *got)
+{
+    const size_t head_n = c->last_head_n, likely = c->last_length + c->last_length / 4;
+    struct client_foreseen f = {.cap = likely < CLIENT_FORESEEN_MAX ? likely : CLIENT_FORESEEN_MAX};
+    struct iovec iov[2] = {{shared, head_n}, {NULL, f.cap}};
+
+    if (!client_foresees(c))
+        return false;
+    iov[1].iov_base = f.block = mem_alloc(f.cap + CLIENT_BODY_SPARE);
+    *got = conn_readv(&c->conn, iov, 2);
+    if (*got > 0 && (size_t)*got <= head_n) {
+        client_use(c, shared, (size_t)*got);
+    } else if (*got > 0) {
+        f.n = (size_t)*got - head_n;
+        client_use_foreseen(c, &f, shared, head_n);
     }
+    mem_free(f.block);
     return true;
 }
 
@@ -452,7 +525,7 @@ static void client_on_readable(struct conn *conn)
             client_lost(c, CLIENT_LOSS_GONE);
         return;
     }
-    if (!client_read_sized(c, &got)) {
+    if (!client_read_sized(c, &got) && !client_read_foreseen(c, shared, &got)) {
         got = conn_read(conn, shared, c->state == CLIENT_BODY ? LOOP_READ_BYTES : CLIENT_FIRST_READ);
         if (got > 0)
             client_use(c, shared, (size_t)got);

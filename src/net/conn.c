@@ -260,6 +260,13 @@ void conn_watch(struct conn *c)
     conn_want(c, false, true, c->writing);
 }
 
+static ssize_t conn_got(ssize_t n)
+{
+    if (n >= 0)
+        return n;
+    return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : -2;
+}
+
 ssize_t conn_read(struct conn *c, void *p, size_t n_bytes)
 {
     ssize_t n;
@@ -269,9 +276,17 @@ ssize_t conn_read(struct conn *c, void *p, size_t n_bytes)
     do
         n = recv(c->fd, p, n_bytes, 0);
     while (n < 0 && errno == EINTR);
-    if (n >= 0)
-        return n;
-    return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : -2;
+    return conn_got(n);
+}
+
+ssize_t conn_readv(struct conn *c, const struct iovec *iov, unsigned n)
+{
+    ssize_t got;
+
+    do
+        got = readv(c->fd, iov, (int)n);
+    while (got < 0 && errno == EINTR);
+    return conn_got(got);
 }
 
 ssize_t conn_read_shared(struct conn *c, char **p)
