@@ -242,6 +242,7 @@ const char *pod_authority(unsigned i, char out[TORTURE_AUTHORITY_MAX]);
 void pod_down(unsigned i, bool kill_connections);
 void pod_hole(unsigned i);
 void pod_up(unsigned i);
+void pods_forget_records(void); /* before they are freed */
 void pod_metrics_mode(unsigned i, unsigned mode);
 #define POD_METRICS_MODES 12
 void pods_set_limit(unsigned limit, int64_t strict_from_us); /* 0 = none */

@@ -354,6 +354,7 @@ static void world_start_round(void)
 {
     const uint32_t left = settings.requests - next_request, n = left < settings.round ? left : settings.round;
 
+    pods_forget_records();
     oracle_round(next_request, n);
     round_end = next_request + n;
     world_rng.state = util_mix(settings.seed + next_request);
