@@ -181,7 +181,8 @@ $(BUILD)/obj/llhttp/%.o: /usr/share/llhttp/%.c $(BUILD)/flags $(BUILD)/libs.mk |
 	$(call say,CC)
 	$(Q)$(CC) $(base_flags) -w $(LLHTTP_FLAGS) -c -o $@ $<
 
-$(router): private how_lto = $(if $(lto),-flto -flto-partition=one $(harden) $(tune))
+# bench_queue measures what the router is made of.
+$(router) $(BUILD)/bench/bench_queue: private how_lto = $(if $(lto),-flto -flto-partition=one $(harden) $(tune))
 $(router): $(router_objs) $(LLHTTP_OBJS)
 	$(call say,LINK)
 	$(Q)$(CC) $(link_flags) -o $@ $^ $(MALLOC_LIBS) $(EVENT_LIBS) $(TLS_LIBS) $(CURL_LIBS) $(CORE_LIBS)

@@ -32,11 +32,16 @@ struct ids {
     size_t turn;
 };
 
+/* As the router's allocator lays them out. */
+struct waiting {
+    _Alignas(64) struct admit_item item;
+};
+
 struct bench {
     struct admit admit;
     struct model *model;
     struct pod *pods[N_PODS];
-    struct admit_item *items;
+    struct waiting *items;
     struct ids ids;
     int64_t now_us;
 };
@@ -69,7 +74,7 @@ static void ids_init(struct ids *ids, size_t n)
 {
     uint64_t state = 7;
 
-    *ids = (struct ids){.all = mem_array(NULL, n, ID_BYTES), .n = n, .random = 1};
+    *ids = (struct ids){.all = mem_table(n * ID_BYTES), .n = n, .random = 1};
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < ID_BYTES; k++)
             ids->all[i][k] = "0123456789abcdef"[next_random(&state) % 16];
@@ -90,7 +95,10 @@ static void bench_init(struct bench *b, enum load load, size_t depth)
 
     ids_init(&b->ids, load == PARALLEL ? depth / 16 + 1 : depth);
     rules.max_sessions = b->ids.n;
-    b->items = mem_zalloc((depth + 1) * sizeof(*b->items));
+    b->items = aligned_alloc(64, (depth + 1) * sizeof(*b->items));
+    if (b->items == NULL)
+        abort();
+    memset(b->items, 0, (depth + 1) * sizeof(*b->items));
     b->model = model_new("bench", &rules, NULL);
     b->admit.rules = (struct pod_rules){.gated = true, .stale_us = 3 * US_PER_S};
     for (size_t i = 0; i < N_PODS; i++)
@@ -105,8 +113,7 @@ static void bench_init(struct bench *b, enum load load, size_t depth)
 
 static void push(struct bench *b, struct admit_item *item, enum load load)
 {
-    *item =
-        (struct admit_item){.queue = {.session = load == FRESH ? (struct slice){NULL, 0} : draw(&b->ids)}};
+    item->queue.session = load == FRESH ? (struct slice){NULL, 0} : draw(&b->ids);
     b->now_us++;
     boostq_push(&b->model->q, &item->queue, b->now_us, b->now_us);
 }
@@ -125,11 +132,11 @@ static struct admit_item *admit_one(struct bench *b)
 
 static double run(struct bench *b, enum load load, size_t depth, size_t n)
 {
-    struct admit_item *spare = &b->items[depth];
+    struct admit_item *spare = &b->items[depth].item;
     double start;
 
     for (size_t i = 0; i < depth; i++)
-        push(b, &b->items[i], load);
+        push(b, &b->items[i].item, load);
     b->admit.rules.inflight_limit = 16;
     start = now_ns();
     for (size_t i = 0; i < n; i++) {
@@ -151,7 +158,7 @@ static void bench_free(struct bench *b)
     for (size_t i = 0; i < N_PODS; i++)
         pod_unref(b->pods[i]);
     admit_free(&b->admit);
-    mem_free(b->items);
+    free(b->items);
     mem_free(b->ids.all);
 }
 
