@@ -10,11 +10,11 @@
 
 /* The part of a request that admission needs; embedded in it. `queue.session` is set by the caller. */
 struct admit_item {
-    uint64_t tried[ADMIT_TRIED_MAX]; /* ids of pods whose connect failed for it: a ring */
-    unsigned attempts;               /* that failed since it came to this queue */
-    unsigned n_tried;                /* so far */
+    unsigned attempts; /* that failed since it came to this queue */
+    unsigned n_tried;  /* so far */
     struct boostq_item queue;
     const struct prefix_chain *prefix; /* of its prompt; NULL: none, or the policy does not ask */
+    uint64_t tried[ADMIT_TRIED_MAX];   /* ids of pods whose connect failed for it: a ring */
 };
 
 struct admit {

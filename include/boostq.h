@@ -56,30 +56,30 @@ struct boostq_session; /* the waiting requests of one session and the rank of it
 struct boostq_lane;
 
 /* One waiting request; embedded in the caller's object, zeroed before its first push. Fields are read-only
- * outside. */
+ * outside. From `where` to `entered_lane_us` is what an admission touches; of one among thousands no cache
+ * has it. */
 struct boostq_item {
-    struct slice session;    /* set by the caller, owned by it while the item waits; empty: no session */
-    struct session_key key;  /* of it; set by boostq_push when the rules say `boost` */
-    uint64_t pinned_pod_id;  /* set by the caller where the rules say `pinned`; 0 = none */
-    int64_t arrived_us;      /* set by boostq_push: what the wait limit counts from */
-    int64_t entered_lane_us; /* since when it waits in a pod's lane */
-    struct heap_node by_forced;
-    /* From here to in_session is what an admission touches; of one among thousands no cache has it. */
-    enum boostq_where where;
-    struct boostq_lane *lane; /* where it stands; NULL when out */
+    enum boostq_where where : 8;
+    bool boosted; /* its session was tracked at push, or it was promoted while it waited */
+    bool forced;  /* overtaken to the bound, waited too long for its warm pod, or put back (boostq_requeue) */
+    struct heap_node by_forced; /* in boostq.forced: the first of a run */
+    struct boostq_lane *lane;   /* where it stands; NULL when out */
     struct boostq_session *group;
-    struct list in_lane; /* in boostq_lane.waiting, or in boostq.fresh */
-    struct list by_step; /* in boostq_lane.steps while diff > 0 */
-    uint64_t entry;      /* entry number in its lane */
-    unsigned diff;       /* see boostq.c */
-    unsigned overtaken;  /* exact once it is forced or has left by boostq_take; see boostq_overtaken before */
-    uint64_t arrival;    /* arrival number, unique among the queues of the name */
-    uint64_t warm_pod_id; /* 0 = none known; as known at boostq_take; while it waits see boostq_warm_pod */
-    bool boosted;         /* its session was tracked at push, or it was promoted while it waited */
-    bool forced; /* overtaken to the bound, waited too long for its warm pod, or put back (boostq_requeue) */
-    struct heap_node by_late; /* in boostq.late, or else by_arrival is in a list */
-    struct list by_arrival;   /* in boostq.arrivals */
-    struct list in_session;   /* its group, or the not boosted requests of its session, in order of arrival */
+    struct list in_lane;    /* in boostq_lane.waiting, in boostq.fresh, or in a run of forced ones, a ring */
+    struct list in_session; /* of its session's requests that are not forced, in order of arrival */
+    struct list by_arrival; /* in boostq.arrivals; in no list: it is in boostq.late */
+    uint64_t arrival;       /* arrival number, unique among the queues of the name */
+    int64_t arrived_us;     /* set by boostq_push: what the wait limit counts from */
+    uint64_t entry;         /* entry number in its lane */
+    unsigned diff;          /* see boostq.c */
+    unsigned overtaken; /* exact once it is forced or has left by boostq_take; see boostq_overtaken before */
+    uint64_t warm_pod_id;    /* 0 = none known; as known at boostq_take; while it waits see boostq_warm_pod */
+    int64_t entered_lane_us; /* since when it waits in a pod's lane */
+    struct list by_step;     /* in boostq_lane.steps while diff > 0 */
+    struct session_key key;  /* of session; set by boostq_push when the rules say `boost` */
+    struct slice session;    /* set by the caller, owned by it while the item waits; empty: no session */
+    uint64_t pinned_pod_id;  /* set by the caller where the rules say `pinned`; 0 = none */
+    struct heap_node by_late; /* in boostq.late */
     struct fairq_item fair;   /* its user and tokens are set by the caller when rules.fair */
 };
 
@@ -119,10 +119,13 @@ struct boostq {
     struct fairq_line line;
     struct session_lru tracker;
     struct boostq_lane shared;
-    struct list lanes;        /* pod lanes */
-    struct heap forced;       /* by arrival number */
-    struct list fresh;        /* not boosted, by arrival */
-    unsigned fresh_overtakes; /* of the oldest fresh item */
+    struct list lanes; /* pod lanes */
+    /* By arrival number: runs of requests that arrived in the order in which they were forced, by the first
+     * of each. Where many are forced at once, they are few. */
+    struct heap forced;
+    struct boostq_item *last_forced; /* at the end of the last run; NULL: it has left, and its run is empty */
+    struct list fresh;               /* not boosted, by arrival */
+    unsigned fresh_overtakes;        /* of the oldest fresh item */
     unsigned shared_passed; /* of the oldest boosted item of the shared lane, by admissions from pod lanes */
     /* All that wait, by arrived_us: in the order in which they came, and those that came when somebody who
      * arrived later stood there already (moved here, put back). */
@@ -191,8 +194,9 @@ int64_t boostq_next_due_us(const struct boostq *q);
 struct boostq_item *boostq_head_forced(const struct boostq *q);
 struct boostq_item *boostq_head_boosted(const struct boostq_lane *lane);
 struct boostq_item *boostq_head_fresh(const struct boostq *q);
-/* All forced requests, in no particular order: i from 0 to q->forced.n - 1. */
-struct boostq_item *boostq_forced_at(const struct boostq *q, size_t i);
+/* All forced requests, in no particular order: the head, then one after the other; NULL: that was the last.
+ */
+struct boostq_item *boostq_next_forced(const struct boostq *q, const struct boostq_item *item);
 /* True when a ranks before b (both waiting, with user fairness in any two queues of a name): the order of the
  * rank rule above, lanes ignored. */
 bool boostq_before(const struct boostq_item *a, const struct boostq_item *b);

@@ -30,6 +30,8 @@ void heap_push(struct heap *h, struct heap_node *node, uint64_t key);
 void heap_remove(struct heap *h, struct heap_node *node);
 /* Gives a node that is in h another key. */
 void heap_rekey(struct heap *h, struct heap_node *node, uint64_t key);
+/* A node that is in no heap, with a key of its own, takes the place of one that is in h. */
+void heap_replace(struct heap *h, struct heap_node *node, struct heap_node *by, uint64_t key);
 
 static inline bool heap_has(const struct heap_node *node)
 {

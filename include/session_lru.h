@@ -47,5 +47,16 @@ const struct session_entry *session_lru_mark(struct session_lru *l, const struct
                                              uint64_t pod_id, int64_t now_us);
 /* The entry or NULL, valid until the next mark; changes nothing. */
 const struct session_entry *session_lru_find(const struct session_lru *l, const struct session_key *key);
+/* Whether the session whose last completion has that number, 0 for none, is still there: the oldest are
+ * evicted first. */
+static inline bool session_lru_keeps(const struct session_lru *l, uint64_t completed)
+{
+    return completed > 0 && completed >= l->slots[l->slots[l->mask + 1].newer].completed;
+}
+/* A look-up of the key follows soon: starts to load its line. */
+static inline void session_lru_prefetch(const struct session_lru *l, const struct session_key *key)
+{
+    __builtin_prefetch(&l->slots[(uint32_t)key->hash & l->mask]);
+}
 
 #endif

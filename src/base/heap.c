@@ -57,13 +57,23 @@ void heap_free(struct heap *h)
     *h = (struct heap){0};
 }
 
+/* A table: two children lie in one cache line. */
+static void grow(struct heap *h)
+{
+    struct heap_entry *old = h->entries;
+
+    h->cap = h->cap > 0 ? h->cap * 2 : 16;
+    h->entries = mem_table(h->cap * sizeof(h->entries[0]));
+    if (h->n > 0)
+        memcpy(h->entries + 1, old + 1, h->n * sizeof(h->entries[0]));
+    mem_free(old);
+}
+
 void heap_push(struct heap *h, struct heap_node *node, uint64_t key)
 {
     assert(node->at == 0 && h->n < UINT32_MAX);
-    if (h->n + 1 >= h->cap) {
-        h->cap = h->cap > 0 ? h->cap * 2 : 16;
-        h->entries = mem_array(h->entries, h->cap, sizeof(h->entries[0]));
-    }
+    if (h->n + 1 >= h->cap)
+        grow(h);
     h->n++;
     sift_up(h, h->n, (struct heap_entry){key, node});
 }
@@ -84,4 +94,13 @@ void heap_rekey(struct heap *h, struct heap_node *node, uint64_t key)
 {
     assert(node->at >= 1 && node->at <= h->n && h->entries[node->at].node == node);
     settle(h, node->at, (struct heap_entry){key, node});
+}
+
+void heap_replace(struct heap *h, struct heap_node *node, struct heap_node *by, uint64_t key)
+{
+    const size_t at = node->at;
+
+    assert(at >= 1 && at <= h->n && h->entries[at].node == node && by->at == 0);
+    node->at = 0;
+    settle(h, at, (struct heap_entry){key, by});
 }

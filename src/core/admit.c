@@ -72,8 +72,8 @@ static bool find_other_forced(const struct admit *a, struct candidate *c, int64_
     struct candidate other = {.model = c->model};
 
     c->target = NULL;
-    for (size_t i = 0; i < c->model->q.forced.n; i++) {
-        other.item = boostq_forced_at(&c->model->q, i);
+    for (other.item = boostq_head_forced(&c->model->q); other.item != NULL;
+         other.item = boostq_next_forced(&c->model->q, other.item)) {
         if (c->target != NULL && !boostq_before(other.item, c->item))
             continue;
         other.target = pick_for(a, &other, now_us);

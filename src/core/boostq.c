@@ -15,22 +15,35 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* What a push and an admission touch of it is its first cache line. */
+/* One cache line. */
 struct boostq_session {
     _Alignas(64) struct htab_node by_id;
-    uint64_t check;           /* with the hash in by_id: the session's key */
-    struct heap_node by_rank; /* in lane->boosted while the group is not empty */
-    uint32_t n;               /* waiting requests, the forced ones too */
-    struct boostq_lane *lane; /* of the group; NULL while it is empty */
-    struct list group;        /* boosted requests by arrival, which is also their order of entry */
-    uint64_t completed;       /* number of the session's last completed turn */
+    uint64_t check; /* with the hash in by_id: the session's key */
+    struct heap_node
+        by_rank; /* in lane->boosted while it has a group: boosted requests that are not forced */
+    uint32_t n;  /* waiting requests, the forced ones too */
+    struct boostq_lane *lane; /* of the group; NULL: there is none */
+    /* Those that are not forced, by arrival: first the group, which is in order of entry then, too; behind it
+     * the ones that are not boosted. */
+    struct list waiting;
+    uint64_t completed; /* number of the session's last completed turn */
     uint64_t warm_pod_id;
-    struct list fresh; /* not boosted ones, by arrival */
 };
+static_assert(sizeof(struct boostq_session) == 64, "more lines to load");
 
 static struct boostq_item *item_in_lane(struct list *link)
 {
     return LIST_ITEM(link, struct boostq_item, in_lane);
+}
+
+static struct boostq_item *item_forced(struct heap_node *node)
+{
+    return CONTAINER_OF(node, struct boostq_item, by_forced);
+}
+
+static struct boostq_item *item_in_session(struct list *link)
+{
+    return LIST_ITEM(link, struct boostq_item, in_session);
 }
 
 static struct boostq_item *item_by_step(struct list *link)
@@ -67,32 +80,34 @@ static struct boostq_session *session_new(struct boostq *q, const struct session
 
     s->check = key->check;
     s->by_rank = (struct heap_node){0};
-    s->n = 0;
     s->lane = NULL;
-    list_init(&s->group);
-    list_init(&s->fresh);
+    list_init(&s->waiting);
     htab_add(&q->sessions, &s->by_id, key->hash);
     return s;
 }
 
-/* Makes the item one of its session's waiting requests. Returns the tracker's entry, or NULL. */
-static const struct session_entry *session_join(struct boostq *q, struct boostq_item *item)
+/* Makes the item one of its session's waiting requests. Returns whether the session is tracked. Both places
+ * that may know it are loaded before either is looked at; where the session waits already, the tracker's is
+ * not needed. */
+static bool session_join(struct boostq *q, struct boostq_item *item)
 {
     const struct session_entry *tracked;
     struct boostq_session *s;
 
     session_lru_key(&item->key, item->session);
     htab_prefetch(&q->sessions, item->key.hash);
-    tracked = session_lru_find(&q->tracker, &item->key);
-    s = session_find(q, &item->key);
-    if (s == NULL) {
-        s = session_new(q, &item->key);
-        s->completed = tracked == NULL ? 0 : tracked->completed;
-        s->warm_pod_id = q->rules.pinned ? item->pinned_pod_id : tracked == NULL ? 0 : tracked->pod_id;
+    session_lru_prefetch(&q->tracker, &item->key);
+    s = item->group = session_find(q, &item->key);
+    if (s != NULL) {
+        s->n++;
+        return session_lru_keeps(&q->tracker, s->completed);
     }
-    s->n++;
-    item->group = s;
-    return tracked;
+    tracked = session_lru_find(&q->tracker, &item->key);
+    s = item->group = session_new(q, &item->key);
+    s->n = 1;
+    s->completed = tracked == NULL ? 0 : tracked->completed;
+    s->warm_pod_id = q->rules.pinned ? item->pinned_pod_id : tracked == NULL ? 0 : tracked->pod_id;
+    return tracked != NULL;
 }
 
 static void session_leave(struct boostq *q, struct boostq_item *item)
@@ -158,7 +173,8 @@ static void lane_leave(struct boostq_lane *lane, struct boostq_item *item, bool 
     struct list *prev = item->in_lane.prev;
     unsigned diff = item->diff + (admitted ? 1 : 0);
 
-    list_del(&item->by_step);
+    if (item->diff > 0)
+        list_del(&item->by_step);
     if (prev == &lane->waiting) {
         lane->overtakes_total -= item->diff;
     } else if (diff > 0) {
@@ -235,8 +251,6 @@ static void enter_fresh(struct boostq *q, struct boostq_item *item)
     item->where = BOOSTQ_FRESH;
     item->lane = &q->shared;
     list_push_back(&q->fresh, &item->in_lane);
-    if (item->group != NULL)
-        list_push_back(&item->group->fresh, &item->in_session);
     if (q->fair != NULL)
         fairq_enter(&q->line, &item->fair, item->arrival);
 }
@@ -246,20 +260,19 @@ static void leave_fresh(struct boostq *q, struct boostq_item *item)
     if (item->in_lane.prev == &q->fresh)
         q->fresh_overtakes = 0; /* the next oldest starts to count now */
     list_del(&item->in_lane);
-    list_del(&item->in_session);
     if (q->fair != NULL)
         fairq_leave(&item->fair);
 }
 
+/* The item stands in its session's list already. */
 static void enter_boosted(struct boostq *q, struct boostq_item *item, int64_t now_us)
 {
     struct boostq_session *s = item->group;
 
-    if (list_empty(&s->group)) {
+    if (s->lane == NULL) {
         s->lane = lane_for(q, s->warm_pod_id);
         heap_push(&s->lane->boosted, &s->by_rank, rank_key(s));
     }
-    list_push_back(&s->group, &item->in_session);
     item->where = BOOSTQ_BOOSTED;
     item->boosted = true;
     item->entered_lane_us = now_us;
@@ -272,6 +285,16 @@ static bool is_first_shared(const struct boostq *q, const struct boostq_item *it
     return item->where == BOOSTQ_BOOSTED && item->in_lane.prev == &q->shared.waiting;
 }
 
+/* No other boosted one stands in its session's list. */
+static bool is_last_of_group(const struct boostq_item *item)
+{
+    const struct list *all = &item->group->waiting;
+
+    return item->in_session.prev == all &&
+           (item->in_session.next == all || item_in_session(item->in_session.next)->where == BOOSTQ_FRESH);
+}
+
+/* It still stands in its session's list. */
 static void leave_boosted(struct boostq *q, struct boostq_item *item, bool admitted)
 {
     struct boostq_session *s = item->group;
@@ -279,19 +302,47 @@ static void leave_boosted(struct boostq *q, struct boostq_item *item, bool admit
     if (is_first_shared(q, item))
         q->shared_passed = 0; /* the next oldest starts to count now */
     lane_leave(s->lane, item, admitted);
-    list_del(&item->in_session);
-    if (!list_empty(&s->group))
+    if (!is_last_of_group(item))
         return;
     heap_remove(&s->lane->boosted, &s->by_rank);
     s->lane = NULL;
 }
 
+/* At the end of the last run if it arrived later than all of that, else a run of its own. */
 static void enter_forced(struct boostq *q, struct boostq_item *item)
 {
+    struct boostq_item *last = q->last_forced;
+
     item->where = BOOSTQ_FORCED;
     item->lane = &q->shared;
     item->forced = true;
-    heap_push(&q->forced, &item->by_forced, item->arrival);
+    if (last != NULL && last->arrival < item->arrival)
+        list_insert_before(last->in_lane.next, &item->in_lane); /* a ring: the first follows the last */
+    else
+        heap_push(&q->forced, &item->by_forced, item->arrival);
+    q->last_forced = item;
+}
+
+/* The next of the run takes its place. When it leaves itself, what it needs then shall be there. */
+static void leave_run_to(struct boostq *q, struct boostq_item *item, struct boostq_item *next)
+{
+    __builtin_prefetch(next->group, 1);
+    __builtin_prefetch(next->in_lane.next, 1);
+    __builtin_prefetch(&item_in_lane(next->in_lane.next)->arrival, 1);
+    heap_replace(&q->forced, &item->by_forced, &next->by_forced, next->arrival);
+}
+
+static void leave_forced(struct boostq *q, struct boostq_item *item)
+{
+    struct boostq_item *next = item_in_lane(item->in_lane.next);
+
+    if (item == q->last_forced)
+        q->last_forced = next == item ? NULL : item_in_lane(item->in_lane.prev);
+    if (heap_has(&item->by_forced) && next != item)
+        leave_run_to(q, item, next);
+    else if (heap_has(&item->by_forced))
+        heap_remove(&q->forced, &item->by_forced);
+    list_del(&item->in_lane);
 }
 
 static void count(struct boostq *q, int more)
@@ -334,7 +385,7 @@ static void enter_arrivals(struct boostq *q, struct boostq_item *item)
 
 static void leave_arrivals(struct boostq *q, struct boostq_item *item)
 {
-    if (heap_has(&item->by_late))
+    if (list_empty(&item->by_arrival))
         heap_remove(&q->late, &item->by_late);
     else
         list_del(&item->by_arrival);
@@ -348,7 +399,8 @@ static void leave(struct boostq *q, struct boostq_item *item, bool admitted)
     else if (item->where == BOOSTQ_BOOSTED)
         leave_boosted(q, item, admitted);
     else
-        heap_remove(&q->forced, &item->by_forced);
+        leave_forced(q, item);
+    list_del(&item->in_session);
     item->where = BOOSTQ_OUT;
     item->lane = NULL;
     leave_arrivals(q, item);
@@ -363,6 +415,7 @@ static void force(struct boostq *q, struct boostq_item *item)
         leave_fresh(q, item);
     else
         leave_boosted(q, item, false);
+    list_del(&item->in_session);
     enter_forced(q, item);
 }
 
@@ -456,6 +509,8 @@ static void item_reset(struct boostq_item *item)
 
 void boostq_push(struct boostq *q, struct boostq_item *item, int64_t now_us, int64_t since_us)
 {
+    bool tracked;
+
     assert(item->where == BOOSTQ_OUT);
     item_reset(item);
     item->arrived_us = since_us;
@@ -466,7 +521,13 @@ void boostq_push(struct boostq *q, struct boostq_item *item, int64_t now_us, int
     enter_arrivals(q, item);
     count(q, 1);
     q->stats.enqueued++;
-    if (q->rules.boost && item->session.n > 0 && session_join(q, item) != NULL)
+    if (!q->rules.boost || item->session.n == 0) {
+        enter_fresh(q, item);
+        return;
+    }
+    tracked = session_join(q, item);
+    list_push_back(&item->group->waiting, &item->in_session);
+    if (tracked)
         enter_boosted(q, item, now_us);
     else
         enter_fresh(q, item);
@@ -492,12 +553,22 @@ void boostq_requeue(struct boostq *q, struct boostq_item *item)
 
 /* ---- completions ---- */
 
+/* Behind the group, in order of arrival. */
+static struct list *first_fresh(struct boostq_session *s)
+{
+    struct list *at = &s->waiting;
+
+    while (at->prev != &s->waiting && item_in_session(at->prev)->where == BOOSTQ_FRESH)
+        at = at->prev;
+    return at;
+}
+
 static size_t promote(struct boostq *q, struct boostq_session *s, int64_t now_us)
 {
     size_t n = 0;
 
-    while (!list_empty(&s->fresh)) {
-        struct boostq_item *item = LIST_ITEM(s->fresh.next, struct boostq_item, in_session);
+    for (struct list *at = first_fresh(s); at != &s->waiting; at = at->next) {
+        struct boostq_item *item = item_in_session(at);
 
         leave_fresh(q, item);
         enter_boosted(q, item, now_us);
@@ -571,8 +642,6 @@ static int64_t sticky_due_us(const struct boostq *q, const struct boostq_lane *l
 
 void boostq_force_due(struct boostq *q, int64_t now_us)
 {
-    if (q->forced.n > 0)
-        __builtin_prefetch(boostq_head_forced(q)->group, 1); /* its admission is next */
     force_overtaken(q, &q->shared);
     LIST_EACH(link, &q->lanes)
     {
@@ -650,9 +719,8 @@ static void expect_next(const struct boostq *q, const struct boostq_lane *lane)
 
     if (next == NULL)
         return;
-    __builtin_prefetch(&next->where, 1);
-    __builtin_prefetch(&next->entry, 1);
-    __builtin_prefetch(&next->in_session, 1);
+    __builtin_prefetch(&next->by_forced, 1);
+    __builtin_prefetch(&next->entered_lane_us, 1);
 }
 
 /* Starts to load what the item's departure will touch besides itself: these misses then take place together.
@@ -700,12 +768,19 @@ void boostq_stats_add(struct boostq_stats *to, const struct boostq_stats *more)
 
 struct boostq_item *boostq_head_forced(const struct boostq *q)
 {
-    return q->forced.n == 0 ? NULL : boostq_forced_at(q, 0);
+    struct heap_node *first = heap_min(&q->forced);
+
+    return first == NULL ? NULL : item_forced(first);
 }
 
-struct boostq_item *boostq_forced_at(const struct boostq *q, size_t i)
+struct boostq_item *boostq_next_forced(const struct boostq *q, const struct boostq_item *item)
 {
-    return CONTAINER_OF(q->forced.entries[i + 1].node, struct boostq_item, by_forced);
+    struct boostq_item *next = item_in_lane(item->in_lane.next);
+
+    if (!heap_has(&next->by_forced))
+        return next;
+    return next->by_forced.at == q->forced.n ? NULL
+                                             : item_forced(q->forced.entries[next->by_forced.at + 1].node);
 }
 
 struct boostq_item *boostq_head_boosted(const struct boostq_lane *lane)
@@ -714,8 +789,7 @@ struct boostq_item *boostq_head_boosted(const struct boostq_lane *lane)
 
     if (node == NULL)
         return NULL;
-    return LIST_ITEM(CONTAINER_OF(node, struct boostq_session, by_rank)->group.next, struct boostq_item,
-                     in_session);
+    return item_in_session(CONTAINER_OF(node, struct boostq_session, by_rank)->waiting.next);
 }
 
 struct boostq_item *boostq_head_fresh(const struct boostq *q)
@@ -781,8 +855,8 @@ static size_t gather(const struct boostq *q, const struct boostq_item **items)
     {
         n += gather_lane(LIST_ITEM(link, struct boostq_lane, link), items + n);
     }
-    for (size_t i = 0; i < q->forced.n; i++)
-        items[n++] = boostq_forced_at(q, i);
+    for (const struct boostq_item *i = boostq_head_forced(q); i != NULL; i = boostq_next_forced(q, i))
+        items[n++] = i;
     LIST_EACH(link, &q->fresh)
     {
         items[n++] = item_in_lane(link);

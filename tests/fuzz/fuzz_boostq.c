@@ -101,6 +101,25 @@ static void check_arrivals(const struct machine *m)
     }
 }
 
+/* Runs in ascending order of arrival, the first of each in the heap. */
+static size_t check_forced(const struct machine *m)
+{
+    const struct boostq_item *last = m->q.last_forced;
+    size_t n = 0;
+
+    CHECK(last == NULL || heap_has(&LIST_ITEM(last->in_lane.next, struct boostq_item, in_lane)->by_forced));
+    for (const struct boostq_item *i = boostq_head_forced(&m->q); i != NULL;
+         i = boostq_next_forced(&m->q, i)) {
+        CHECK(i->where == BOOSTQ_FORCED && i->forced);
+        if (heap_has(&i->by_forced))
+            CHECK(m->q.forced.entries[i->by_forced.at].key == i->arrival);
+        else
+            CHECK(LIST_ITEM(i->in_lane.prev, struct boostq_item, in_lane)->arrival < i->arrival);
+        n++;
+    }
+    return n;
+}
+
 static void check_order(const struct boostq_item *item, void *arg)
 {
     const struct boostq_item **last = arg;
@@ -113,7 +132,7 @@ static void check(const struct machine *m)
 {
     const struct boostq_stats *st = &m->q.stats;
     const struct boostq_item *last = NULL;
-    size_t n = check_lane(m, &m->q.shared) + m->q.forced.n;
+    size_t n = check_lane(m, &m->q.shared) + check_forced(m);
 
     for (size_t i = 0; i < N_LANES; i++)
         n += m->lane_in[i] ? check_lane(m, &m->lanes[i]) : 0;

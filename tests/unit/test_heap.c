@@ -64,6 +64,18 @@ static uint64_t random_key(struct test_random *r)
     return test_random_below(r, 2) == 0 ? test_random_below(r, 20) : test_random_next(r);
 }
 
+static void replace(struct heap *h, struct test_random *r, struct item *it)
+{
+    struct item *by = &items[test_random_below(r, N_NODES)];
+
+    if (by->in)
+        return;
+    by->key = random_key(r);
+    heap_replace(h, &it->node, &by->node, by->key);
+    by->in = true;
+    it->in = false;
+}
+
 static void step(struct heap *h, struct test_random *r)
 {
     struct item *it = &items[test_random_below(r, N_NODES)];
@@ -75,6 +87,8 @@ static void step(struct heap *h, struct test_random *r)
     } else if (test_random_below(r, 2) == 0) {
         it->key = random_key(r);
         heap_rekey(h, &it->node, it->key);
+    } else if (test_random_below(r, 3) == 0) {
+        replace(h, r, it);
     } else {
         if (test_random_below(r, 2) == 0)
             it = CONTAINER_OF(heap_min(h), struct item, node);

@@ -182,6 +182,7 @@ static void test_many_sessions_come_and_go(void **state)
 
 struct naive {
     uint64_t completed[MAX_NAIVE]; /* 0 = not tracked */
+    uint64_t once[MAX_NAIVE];      /* the number that it had last, tracked or not; 0 = never completed */
     uint64_t last, evictions;
 };
 
@@ -189,7 +190,7 @@ static void naive_mark(struct naive *n, size_t session, size_t max)
 {
     size_t count = 0, oldest = MAX_NAIVE;
 
-    n->completed[session] = ++n->last;
+    n->completed[session] = n->once[session] = ++n->last;
     for (size_t i = 0; i < MAX_NAIVE; i++) {
         if (n->completed[i] == 0)
             continue;
@@ -211,6 +212,7 @@ static void check_same(const struct session_lru *l, const struct naive *n)
         const struct session_entry *e = find(l, (struct slice){&"0123456789abcdef"[i], 1});
 
         assert_int_equal(e == NULL ? 0 : e->completed, n->completed[i]);
+        assert_int_equal(session_lru_keeps(l, n->once[i]), e != NULL);
         count += n->completed[i] != 0;
     }
     assert_int_equal(l->n, count);
