@@ -22,12 +22,17 @@
 
 enum bench_body { BENCH_LENGTH, BENCH_CHUNKED, BENCH_UNTIL_CLOSE };
 
+static inline int64_t bench_ns(struct timespec t)
+{
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 static inline int64_t bench_now_ns(void)
 {
     struct timespec t;
 
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return bench_ns(t);
 }
 
 static inline struct timespec bench_timespec(int64_t ns)

@@ -2,8 +2,9 @@
  *
  *   --mode closed   --active requests on their way all the time, over --connections connections used in turn
  *   --mode open     --rate requests a second, each timed from when it was due, also if no connection was free
- *   --mode sse      --connections streams at a time; the delay of each chunk is read from the stamp that sink
- * put in
+ *   --mode sse      --connections streams at a time; the delay of each chunk is from the stamp that sink put
+ * in to the kernel's, when it arrived at the socket: that load itself waits for its core, which it shares
+ * with sink, is no delay of the proxy's
  *
  * Figures are taken in one window: --seconds after --warmup, or, with --requests N, all of N requests (SSE:
  * streams). At the window's ends it also reads the CPU time and memory of the processes given with --watch
@@ -323,6 +324,8 @@ static void open_conn(struct conn *c)
     if (c->fd < 0 || connect(c->fd, (const struct sockaddr *)&a, sizeof(a)) < 0)
         bench_die("load: connect");
     (void)setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    if (options.mode == SSE)
+        (void)setsockopt(c->fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof(on));
     (void)fcntl(c->fd, F_SETFL, O_NONBLOCK);
     c->wants_write = c->reused = false;
     watch(c, EPOLL_CTL_ADD);
@@ -443,26 +446,25 @@ static void report_bad_answer(const char *p, size_t n)
     reported = true;
 }
 
-static void read_stamp(const char *digits, int64_t now_ns)
+static void read_stamp(const char *digits, int64_t arrived_ns)
 {
     int64_t sent_ns = 0;
 
     for (int i = 0; i < BENCH_STAMP_DIGITS; i++)
         sent_ns = sent_ns * 10 + (digits[i] - '0');
     if (in_window)
-        histogram_add(&delay, now_ns - sent_ns);
+        histogram_add(&delay, arrived_ns - sent_ns);
 }
 
 /* p holds what was carried over and what is new. */
-static void read_stamps(struct conn *c, const char *p, size_t n)
+static void read_stamps(struct conn *c, const char *p, size_t n, int64_t arrived_ns)
 {
     const char *end = p + n, *mark;
-    const int64_t now_ns = bench_now_ns();
 
-    progress_ns = now_ns;
+    progress_ns = arrived_ns;
     while ((mark = memmem(p, (size_t)(end - p), BENCH_MARK, BENCH_MARK_BYTES)) &&
            end - mark >= BENCH_TIMED_BYTES) {
-        read_stamp(mark + BENCH_MARK_BYTES, now_ns);
+        read_stamp(mark + BENCH_MARK_BYTES, arrived_ns);
         p = mark + BENCH_TIMED_BYTES;
     }
     if (end - p >= BENCH_TIMED_BYTES)
@@ -479,11 +481,11 @@ static bool body_ends(struct conn *c, const char *p, size_t n)
     return c->framing == BENCH_LENGTH && c->left_bytes == 0;
 }
 
-static void take_body(struct conn *c, char *p, size_t n)
+static void take_body(struct conn *c, char *p, size_t n, int64_t arrived_ns)
 {
     if (options.mode == SSE) {
         memcpy(p - c->carry_bytes, c->carry, c->carry_bytes);
-        read_stamps(c, p - c->carry_bytes, c->carry_bytes + n);
+        read_stamps(c, p - c->carry_bytes, c->carry_bytes + n, arrived_ns);
     }
     if (body_ends(c, p, n))
         end_answer(c, c->left_bytes == 0);
@@ -501,7 +503,7 @@ static void keep_partial(struct conn *c, const char *p, size_t n)
     c->partial_bytes = n;
 }
 
-static void take_head(struct conn *c, char *p, size_t n)
+static void take_head(struct conn *c, char *p, size_t n, int64_t arrived_ns)
 {
     const size_t head_bytes = bench_head_bytes(p, n);
     const bool good = n > 12 && memcmp(p + 9, "200", 3) == 0;
@@ -517,7 +519,7 @@ static void take_head(struct conn *c, char *p, size_t n)
         report_bad_answer(p, n);
         n_errors++;
     }
-    take_body(c, p + head_bytes, n - head_bytes);
+    take_body(c, p + head_bytes, n - head_bytes, arrived_ns);
 }
 
 static void reopen(struct conn *c)
@@ -545,10 +547,39 @@ static void lose_conn(struct conn *c)
         end_answer(c, was == IN_BODY && c->framing == BENCH_UNTIL_CLOSE);
 }
 
+/* The kernel's stamp of the last bytes, by bench_now_ns(); its own are by the clock on the wall. */
+static ssize_t read_stamped(int fd, char *p, size_t n, int64_t *arrived_ns)
+{
+    static int64_t wall_ahead_ns;
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(struct timespec))];
+    } control;
+    struct iovec iov = {p, n};
+    struct msghdr m = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+    const ssize_t got = recvmsg(fd, &m, 0);
+    const struct cmsghdr *stamp = got > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+    struct timespec t;
+
+    *arrived_ns = bench_now_ns();
+    if (wall_ahead_ns == 0) {
+        (void)clock_gettime(CLOCK_REALTIME, &t);
+        wall_ahead_ns = bench_ns(t) - *arrived_ns;
+    }
+    if (stamp && stamp->cmsg_type == SCM_TIMESTAMPNS) {
+        memcpy(&t, CMSG_DATA(stamp), sizeof(t));
+        *arrived_ns = bench_ns(t) - wall_ahead_ns;
+    }
+    return got;
+}
+
 static void read_conn(struct conn *c)
 {
     char *at = input + PARTIAL_BYTES;
-    const ssize_t n = read(c->fd, at, READ_BYTES);
+    int64_t arrived_ns = 0;
+    const ssize_t n =
+        options.mode == SSE ? read_stamped(c->fd, at, READ_BYTES, &arrived_ns) : read(c->fd, at, READ_BYTES);
 
     if (n < 0 && errno == EAGAIN)
         return;
@@ -561,9 +592,9 @@ static void read_conn(struct conn *c)
     if (c->state == WAITING) {
         if (c->partial_bytes)
             memcpy(at - c->partial_bytes, c->partial, c->partial_bytes);
-        take_head(c, at - c->partial_bytes, c->partial_bytes + (size_t)n);
+        take_head(c, at - c->partial_bytes, c->partial_bytes + (size_t)n, arrived_ns);
     } else if (c->state == IN_BODY) {
-        take_body(c, at, (size_t)n);
+        take_body(c, at, (size_t)n, arrived_ns);
     }
 }
 

@@ -110,6 +110,10 @@ def system_calls(arguments, process):
     return sum(int(r[0]) for r in rows if len(r) == 2 and r[0].isdigit() and r[1] != "total"), seen
 
 
+# The two loads whose difference is counted.
+CALLS_OF = {"request": (10000, 50000), "chunk": (20, 60)}
+
+
 class Bench:
     def __init__(self, options):
         self.options = options
@@ -175,15 +179,20 @@ class Bench:
                 "rss_kb": rss / case.connections, "rss_mb": sum(
                     p["rss_kb"] for p in seen["watched"] if p["name"] == "proxy") / 1024}
 
-    def count_calls(self, case, name):
+    def calls_in(self, case, name, n):
+        """(system calls, requests or chunks) of n requests, or of all streams with n chunks each."""
         with tempfile.TemporaryDirectory() as directory:
             setup = self.setup(case, directory)
-            chunks = 40
-            n = case.connections if case.stream else 40000
-            with harness.start_sink(setup, case.interval_ms or 50, chunks=chunks if case.stream else 0), \
+            with harness.start_sink(setup, case.interval_ms or 50, chunks=n if case.stream else 0), \
                     start(name, setup, self.peers, self.options.peer_start) as proxy:
-                calls, seen = system_calls(case.arguments(setup) + ["--requests", n], proxy)
-            return calls / (seen["chunks"] if case.stream else seen["requests"]) if seen else None
+                calls, seen = system_calls(
+                    case.arguments(setup) + ["--requests", case.connections if case.stream else n], proxy)
+            return (calls, seen["chunks"] if case.stream else seen["requests"]) if seen else None
+
+    def count_calls(self, case, name):
+        """For one more request or chunk: what opening connections and streams takes is not theirs."""
+        short, long = (self.calls_in(case, name, n) for n in CALLS_OF["chunk" if case.stream else "request"])
+        return (long[0] - short[0]) / (long[1] - short[1]) if short and long else None
 
     def contenders(self, case):
         """The case's, as far as they are wanted: a quick run has one HAProxy, and the direct way only for latency."""
@@ -304,6 +313,8 @@ class Goals:
                 whole = " with whole bodies" if case.reference == "haproxy-whole" else ""
                 self.line(f"CPU against HAProxy{whole}: {case.title}", self.ratio(case), case.goal)
             if case.stream:
+                self.line("    p50 of the added delay in us, against HAProxy's", self.median(case.name, "router", "p50_us"),
+                          self.median(case.name, "haproxy", "p50_us"), "{:.0f}")
                 self.line("    p99 of the added delay in us, against HAProxy's", self.median(case.name, "router", "p99_us"),
                           self.median(case.name, "haproxy", "p99_us"), "{:.0f}")
                 self.line("    segments per chunk, against HAProxy", self.ratio(case, "segments"), AS_HAPROXY)
