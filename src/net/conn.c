@@ -302,10 +302,10 @@ ssize_t conn_read_shared(struct conn *c, char **p)
     return conn_read(c, *p, LOOP_READ_BYTES);
 }
 
-static void conn_advance(struct conn *c, struct iovec *iov, unsigned *first, unsigned n, ssize_t took)
+/* Takes off iov what has left. Returns how many parts are gone whole. */
+static unsigned conn_advance(struct conn *c, struct iovec *iov, unsigned n, size_t left)
 {
-    size_t left = (size_t)took;
-    unsigned at = *first;
+    unsigned at = 0;
 
     c->sent_bytes += left;
     for (; at < n && left >= iov[at].iov_len; at++)
@@ -314,24 +314,26 @@ static void conn_advance(struct conn *c, struct iovec *iov, unsigned *first, uns
         iov[at].iov_base = (char *)iov[at].iov_base + left;
         iov[at].iov_len -= left;
     }
-    *first = at;
+    return at;
 }
 
-CONN_APART static bool conn_tls_push(struct conn *c, struct iovec *iov, unsigned *first, unsigned n)
+CONN_APART static int conn_tls_push(struct conn *c, struct iovec *iov, unsigned n)
 {
-    for (unsigned records = 0; *first < n && records < CONN_TLS_BURST; records++) {
-        const ssize_t took = tls_writev(c->tls->session, iov + *first, n - *first);
+    unsigned at = 0;
+
+    for (unsigned records = 0; at < n && records < CONN_TLS_BURST; records++) {
+        const ssize_t took = tls_writev(c->tls->session, iov + at, n - at);
 
         if (took == TLS_FAILED) {
             c->broken = true;
-            return false;
+            return -1;
         }
         c->tls->write_wants_read = took == TLS_WANT_READ;
         if (took < 0)
-            return true;
-        conn_advance(c, iov, first, n, took);
+            break;
+        at += conn_advance(c, iov + at, n - at, (size_t)took);
     }
-    return true;
+    return (int)at;
 }
 
 /* One part is what a chunk of a stream is: the plainer call is cheaper. */
@@ -345,31 +347,40 @@ static ssize_t conn_send(int fd, struct iovec *iov, unsigned n)
     return sendmsg(fd, &msg, MSG_NOSIGNAL);
 }
 
-/* Advances iov by what the kernel takes now. False: the other side is gone. */
-static bool conn_push(struct conn *c, struct iovec *iov, unsigned *first, unsigned n)
+/* After a send that was not of one part, all of which was taken. */
+CONN_APART static int conn_sent(struct conn *c, struct iovec *iov, unsigned n, ssize_t took)
+{
+    while (took < 0 && errno == EINTR)
+        took = conn_send(c->fd, iov, n);
+    if (took < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return 0;
+    if (took < 0) {
+        c->broken = true;
+        return -1;
+    }
+    /* A short write means a full send queue: asking again would only return EAGAIN. */
+    return (int)conn_advance(c, iov, n, (size_t)took);
+}
+
+/* Takes off iov what the kernel takes now. Returns how many parts are gone whole; -1: the other side is gone.
+ */
+static inline int conn_push(struct conn *c, struct iovec *iov, unsigned n)
 {
     ssize_t took;
 
     if (c->tls != NULL)
-        return conn_tls_push(c, iov, first, n);
-    do
-        took = conn_send(c->fd, iov + *first, n - *first);
-    while (took < 0 && errno == EINTR);
-    if (took < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-        return true;
-    if (took < 0) {
-        c->broken = true;
-        return false;
-    }
-    /* A short write means a full send queue: asking again would only return EAGAIN. */
-    conn_advance(c, iov, first, n, took);
-    return true;
+        return conn_tls_push(c, iov, n);
+    took = conn_send(c->fd, iov, n);
+    if (n > 1 || took != (ssize_t)iov->iov_len)
+        return conn_sent(c, iov, n, took);
+    c->sent_bytes += (size_t)took;
+    return 1;
 }
 
-static bool conn_keep(struct conn *c, const struct iovec *iov, unsigned first, unsigned n)
+static bool conn_keep(struct conn *c, const struct iovec *iov, unsigned n)
 {
-    for (; first < n; first++) {
-        if (!buf_append(&c->out, iov[first].iov_base, iov[first].iov_len)) {
+    for (unsigned i = 0; i < n; i++) {
+        if (!buf_append(&c->out, iov[i].iov_base, iov[i].iov_len)) {
             c->broken = true;
             return false;
         }
@@ -380,26 +391,27 @@ static bool conn_keep(struct conn *c, const struct iovec *iov, unsigned first, u
 
 bool conn_writev(struct conn *c, struct iovec *iov, unsigned n)
 {
-    unsigned first = 0;
+    const bool waiting = c->out.len > 0;
+    int gone;
 
     if (c->broken || c->fd < 0)
         return false;
-    if (c->out.len == 0 && !conn_push(c, iov, &first, n))
-        return false;
-    return first == n || conn_keep(c, iov, first, n);
+    gone = waiting ? 0 : conn_push(c, iov, n);
+    return gone == (int)n || (gone >= 0 && conn_keep(c, iov + gone, n - (unsigned)gone));
 }
 
 bool conn_send_borrowed(struct conn *c, struct iovec *iov, unsigned n)
 {
-    unsigned first = 0;
+    const int gone = c->connecting ? 0 : conn_push(c, iov, n);
 
-    if (!c->connecting && !conn_push(c, iov, &first, n))
+    if (gone < 0)
         return false;
-    if (first == n)
+    n -= (unsigned)gone;
+    if (n == 0)
         return true;
-    c->borrowed = mem_array(NULL, n - first, sizeof *c->borrowed);
-    memcpy(c->borrowed, iov + first, (n - first) * sizeof *c->borrowed);
-    c->borrowed_n = n - first;
+    c->borrowed = mem_array(NULL, n, sizeof *c->borrowed);
+    memcpy(c->borrowed, iov + gone, n * sizeof *c->borrowed);
+    c->borrowed_n = n;
     conn_want_write(c, true);
     return true;
 }
@@ -410,29 +422,40 @@ void conn_await_connect(struct conn *c)
     conn_want_write(c, true);
 }
 
+static bool conn_flush_out(struct conn *c)
+{
+    struct iovec one = {c->out.data + c->out.start, c->out.len};
+    const size_t before = one.iov_len;
+    const int gone = conn_push(c, &one, 1);
+
+    if (gone >= 0)
+        buf_consume(&c->out, gone == 1 ? before : before - one.iov_len);
+    return gone >= 0;
+}
+
+static bool conn_flush_borrowed(struct conn *c)
+{
+    const int gone = conn_push(c, c->borrowed + c->borrowed_first, c->borrowed_n - c->borrowed_first);
+
+    if (gone < 0)
+        return false;
+    c->borrowed_first += (unsigned)gone;
+    if (c->borrowed_first == c->borrowed_n)
+        conn_drop_borrowed(c);
+    return true;
+}
+
 bool conn_flush(struct conn *c)
 {
     if (c->broken || c->fd < 0)
         return false;
-    if (c->out.len > 0) {
-        struct iovec one = {c->out.data + c->out.start, c->out.len};
-        const size_t before = one.iov_len;
-        unsigned first = 0;
-
-        if (!conn_push(c, &one, &first, 1))
-            goto fail;
-        buf_consume(&c->out, first == 1 ? before : before - one.iov_len);
+    if ((c->out.len > 0 && !conn_flush_out(c)) || (c->borrowed_n > 0 && !conn_flush_borrowed(c))) {
+        conn_want_write(c, false);
+        return false;
     }
-    if (c->borrowed_n > 0 && !conn_push(c, c->borrowed, &c->borrowed_first, c->borrowed_n))
-        goto fail;
-    if (c->borrowed_first == c->borrowed_n)
-        conn_drop_borrowed(c);
     conn_want_write(c,
                     (c->out.len > 0 || c->borrowed_n > 0) && (c->tls == NULL || !c->tls->write_wants_read));
     return true;
-fail:
-    conn_want_write(c, false);
-    return false;
 }
 
 void conn_end_writing(struct conn *c)
