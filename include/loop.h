@@ -74,6 +74,7 @@ struct loop {
     bool stopped;
     void (*on_turn_end)(void *arg);
     void *on_turn_end_arg;
+    unsigned left; /* of its side's batch: ready, and looked at after the one that is being handled */
     struct loop_ahead ahead; /* for the watch that is being handled */
     /* Shared by all connections, valid inside one callback: from read_at on there are LOOP_READ_BYTES. In
      * front of them stands what was read ahead. */

@@ -17,8 +17,8 @@
 
 #define REQUEST_ERROR_BODY_MAX    (8 * 1024)
 #define REQUEST_RETRY_AFTER_MAX_S 30
-/* A body from here on is sent before the next one is read, unless its pods are full: at the end of the turn
- * it would have left the cache. */
+/* A body from here on is sent before the next one is read where that changes nobody's turn: at the end of the
+ * turn it would have left the cache. */
 #define REQUEST_BODY_AT_ONCE (16 * 1024)
 
 static void request_start_attempt(struct request *r, bool fresh);
@@ -428,7 +428,7 @@ static void request_enqueue(struct request *r)
         request_look_at_prompt(r);
     sched_enqueue(&r->server->sched, m, &r->out->admit);
     REPORT_QUEUE(r, "queued");
-    if (r->body_n >= REQUEST_BODY_AT_ONCE && m->closed_reason == POD_ROOM)
+    if (r->body_n >= REQUEST_BODY_AT_ONCE && sched_order_is_free(&r->server->sched, m))
         sched_settle(&r->server->sched);
 }
 

@@ -3,6 +3,9 @@
 
 #include <sys/time.h>
 
+/* A pump looks at all models and their pods: at so many it may do so for one request alone. */
+#define SCHED_FEW 32
+
 static void sched_expire(struct sched *s, struct model *m, int64_t now_us)
 {
     struct boostq_item *item;
@@ -78,6 +81,14 @@ void sched_settle(struct sched *s)
         return;
     loop_task_cancel(&s->pump);
     sched_pump(&s->pump);
+}
+
+bool sched_order_is_free(const struct sched *s, const struct model *m)
+{
+    const size_t coming = boostq_len(&m->q) + s->loop->left;
+
+    return s->admit.n_models <= SCHED_FEW && m->n_targets <= SCHED_FEW && m->q.fair == NULL &&
+           admit_has_room_for(&s->admit, m, coming, loop_now_us(s->loop));
 }
 
 void sched_enqueue(struct sched *s, struct model *m, struct admit_item *item)

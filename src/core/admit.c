@@ -283,6 +283,18 @@ bool admit_next(struct admit *a, int64_t now_us, struct admission *out)
     return true;
 }
 
+bool admit_has_room_for(const struct admit *a, const struct model *m, size_t n, int64_t now_us)
+{
+    for (size_t i = 0; i < m->n_targets; i++) {
+        const struct model_target *t = m->targets[i];
+
+        if (t->usable &&
+            (model_target_room(t, &a->rules, now_us) != POD_ROOM || pod_free_slots(t->pod, &a->rules) < n))
+            return false;
+    }
+    return model_gate(m, now_us) == POD_ROOM;
+}
+
 enum admit_retry admit_retry(struct admit *a, struct model *m, struct admit_item *item, struct pod *failed,
                              int64_t now_us, struct pod **pod)
 {

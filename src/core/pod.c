@@ -5,6 +5,7 @@
 #include "mem.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <math.h>
 
 static const char *const room_names[POD_ROOM_KINDS] = {
@@ -144,6 +145,15 @@ enum pod_room pod_room(struct pod *p, const struct pod_rules *rules, int64_t now
     if (has_waiting(p) && !pod_numbers_stale(p, rules, now_us))
         return POD_BACKPRESSURE;
     return POD_ROOM;
+}
+
+unsigned pod_free_slots(const struct pod *p, const struct pod_rules *rules)
+{
+    const size_t taken = p->in_flight + p->held_n;
+
+    if (!rules->gated)
+        return UINT_MAX;
+    return taken < rules->inflight_limit ? rules->inflight_limit - (unsigned)taken : 0;
 }
 
 void pod_take_slot(struct pod *p)

@@ -228,12 +228,13 @@ static bool client_add_body(struct client *c, struct slice s)
     return true;
 }
 
-/* What stands behind the head is in its place already, if it is of this body alone. */
+/* What stands behind the head is in its place already, if it is of this body alone. A body must fill half of
+ * the block at least: the rest of it is memory that nobody counts. */
 static bool client_take_foreseen(struct client *c, uint64_t length)
 {
     struct client_foreseen *f = c->foreseen;
 
-    if (f == NULL || length < f->n || length > f->cap)
+    if (f == NULL || length < f->n || length > f->cap || length < f->cap / 2)
         return false;
     c->body = f->block;
     f->block = NULL;

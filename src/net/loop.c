@@ -65,6 +65,7 @@ static int loop_handle_batch(struct loop *l, enum loop_side side)
         struct loop_watch *w = ready[i].data.ptr;
         const uint32_t events = ready[i].events;
 
+        l->left = (unsigned)(n - 1 - i);
         if (reads_ahead)
             l->ahead = ahead[i];
         w->ops->ready(w, (events & (EPOLLERR | EPOLLHUP)) != 0 ? EPOLLIN | EPOLLOUT : events);

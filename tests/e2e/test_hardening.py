@@ -38,6 +38,10 @@ def test_named_system_calls_are_enough(start, tmp_path, monkeypatch):
     router = start.router(ini=ini, access_log_output=str(log))
     for stream in (False, True):
         assert router.chat(session="s", stream=stream).status == 200
+    large = router.client()
+    for _ in range(2):
+        large.chat(pad="x" * 50000)
+        assert large.answer().status == 200
     assert router.chat(model="nobody").status == 404
     gone = router.start_chat(session="gone")
     gone.close()

@@ -58,6 +58,23 @@ static void test_a_pod_without_room_is_not_used_although_another_has_some(void *
     assert_int_equal(fx_admit(&f), FX_NONE);
 }
 
+/* The fixture's limit is 1. */
+static void test_room_for_several_must_be_on_each_usable_pod(void **state)
+{
+    (void)state;
+    assert_true(admit_has_room_for(&f.admit, f.m, 1, f.now_us));
+    assert_false(admit_has_room_for(&f.admit, f.m, 2, f.now_us));
+    fx_numbers(&f, 0, 1);
+    assert_false(admit_has_room_for(&f.admit, f.m, 1, f.now_us));
+    f.now_us += 3 * US_PER_S + 1;
+    fx_push(&f, 0, NULL);
+    assert_int_equal(fx_admit(&f), 0);
+    assert_false(admit_has_room_for(&f.admit, f.m, 1, f.now_us));
+    fx_set_aside(&f, f.ran_on[0] == f.pods[1]);
+    model_refresh(f.m, f.now_us);
+    assert_true(admit_has_room_for(&f.admit, f.m, 1, f.now_us));
+}
+
 static void test_pods_aside_are_left_out_but_never_all(void **state)
 {
     (void)state;
@@ -591,6 +608,7 @@ int main(void)
         TEST(test_fresh_numbers_open_the_gate),
         TEST(test_stale_numbers_open_the_gate),
         TEST(test_a_pod_without_room_is_not_used_although_another_has_some),
+        TEST(test_room_for_several_must_be_on_each_usable_pod),
         TEST(test_pods_aside_are_left_out_but_never_all),
         TEST(test_a_pause_that_ends_lets_the_pod_back_in),
         TEST(test_an_open_gate_limits_nothing),

@@ -54,6 +54,7 @@ static void test_limit(void **state)
     assert_int_equal(pod_room(p, &rules, T0), POD_FULL);
     pod_release_slot(p, &rules, true, T0);
     assert_int_equal(pod_room(p, &rules, T0), POD_ROOM);
+    assert_int_equal(pod_free_slots(p, &rules), 1);
     assert_int_equal(p->in_flight, 1);
 }
 
@@ -67,6 +68,7 @@ static void test_without_a_gate_only_leaving_counts(void **state)
     pod_release_slot(p, &rules, true, T0);
     numbers(9, 9, T0);
     assert_int_equal(pod_room(p, &rules, T0), POD_ROOM);
+    assert_true(pod_free_slots(p, &rules) > 1000000);
     assert_int_equal(pod_next_due_us(p, &(struct pod_rules){.stale_us = -1}, T0), INT64_MAX); /* no window */
     p->leaving = true;
     assert_int_equal(pod_room(p, &rules, T0), POD_NOT_USABLE);
@@ -84,8 +86,10 @@ static void test_grace_holds_one_slot_of_two(void **state)
     assert_int_equal(pod_room(p, &rules, T0), POD_GRACE); /* one runs, one is held */
     pod_release_slot(p, &rules, false, T0);
     assert_int_equal(pod_room(p, &rules, T0), POD_ROOM); /* one free, one held */
+    assert_int_equal(pod_free_slots(p, &rules), 1);
     pod_take_slot(p);
     assert_int_equal(pod_room(p, &rules, T0), POD_GRACE);
+    assert_int_equal(pod_free_slots(p, &rules), 0);
     assert_int_equal(pod_next_due_us(p, &rules, T0), T0 + 200 * US_PER_MS);
     assert_int_equal(pod_room(p, &rules, T0 + 200 * US_PER_MS - 1), POD_GRACE);
     assert_int_equal(pod_room(p, &rules, T0 + 200 * US_PER_MS), POD_ROOM);
