@@ -48,8 +48,11 @@ void admit_begin(struct admit *a, int64_t now_us);
  * those for whom a pod has room. Else names take turns, and so do the models of a name. False: no pod with
  * room has a candidate (then each model's closed_reason is up to date). Call until false. */
 bool admit_next(struct admit *a, int64_t now_us, struct admission *out);
-/* Whether each usable pod of the model has room for n requests more: then the order of n does not matter. */
-bool admit_has_room_for(const struct admit *a, const struct model *m, size_t n, int64_t now_us);
+/* Whether whoever can go may go now without taking the turn of those who may come to any model at this same
+ * moment and rank before him: each pod of the model has room for all of these and all that wait, and so has
+ * each pod of the other models for which somebody waits, unless none of a model's pods has room for one.
+ * Never with user fairness, which charges by the order; always without limits. */
+bool admit_order_is_free(const struct admit *a, const struct model *m, size_t may_come, int64_t now_us);
 /* The connect to the pod of an admitted request failed and its slot was released. */
 enum admit_retry {
     ADMIT_RETRY_NOW,    /* *pod is the next pod, its slot taken */

@@ -41,6 +41,8 @@ struct loop_watch_ops {
     bool (*read)(struct loop_watch *w, char *p, size_t n_bytes, ssize_t *got);
 };
 
+#define LOOP_MANY (SIZE_MAX / 2) /* more than there can be */
+
 #define LOOP_READ_BYTES (64 * 1024)
 
 /* Of pods that speak at the same moment all is read first and handled then. So what goes to the clients goes
@@ -74,7 +76,7 @@ struct loop {
     bool stopped;
     void (*on_turn_end)(void *arg);
     void *on_turn_end_arg;
-    unsigned left; /* of its side's batch: ready, and looked at after the one that is being handled */
+    size_t left;             /* see loop_may_come */
     struct loop_ahead ahead; /* for the watch that is being handled */
     /* Shared by all connections, valid inside one callback: from read_at on there are LOOP_READ_BYTES. In
      * front of them stands what was read ahead. */
@@ -107,6 +109,11 @@ static inline int64_t loop_wall_us(struct loop *l, int64_t stamp_us)
  * EPOLLET; 0 = nothing. Closing the descriptor ends it too. */
 void loop_watch(struct loop *l, enum loop_side side, int fd, struct loop_watch *w, uint32_t before,
                 uint32_t now);
+
+/* From how many clients besides the one that is being handled a request may still come in this turn: who is
+ * ready and looked at later, and who has sent one ahead, counted with all that is put off. LOOP_MANY: nobody
+ * knows, the loop is not at its clients. */
+size_t loop_may_come(const struct loop *l);
 
 void loop_task_init(struct loop_task *t, void (*run)(struct loop_task *t));
 void loop_defer(struct loop *l, struct loop_task *t);

@@ -63,6 +63,8 @@ void model_set_pods(struct model *m, struct pod *const *pods, size_t n, int64_t 
  * asleep is set aside, all of them stay usable. Of an adapter only the pods that list it are usable while one
  * of those is in place. Returns true when something changed. */
 bool model_refresh(struct model *m, int64_t now_us);
+/* Whether model_refresh would change something. */
+bool model_is_outdated(const struct model *m, int64_t now_us);
 /* A turn of a session completed: learns from it how long to wait for a warm pod. */
 void model_learn(struct model *m, const struct worth_turn *turn);
 /* Adds the sums of a queue that ends to those of one that goes on under the same name; what the name has in

@@ -100,7 +100,7 @@ double pod_average_s(const struct pod_average *a, int64_t now_us);
 bool pod_was_tried(const struct pod *p, int64_t now_us);
 bool pod_numbers_stale(const struct pod *p, const struct pod_rules *rules, int64_t now_us);
 
-/* Requests that it may get before it is full. */
+/* Requests that it may get before it is full; where the rules are `gated`. */
 unsigned pod_free_slots(const struct pod *p, const struct pod_rules *rules);
 void pod_take_slot(struct pod *p);
 /* Exactly once for each taken slot. open_grace: a request that reached the pod ended; its slot is held for

@@ -34,9 +34,9 @@ void sched_kick(struct sched *s);
 /* Does now what is due at the end of this turn, if anything: nobody is left in a queue who need not wait. Not
  * out of ops. */
 void sched_settle(struct sched *s);
-/* Whether sched_settle may be called for a request just enqueued and changes nobody's turn: whoever else
- * comes in this turn of the loop finds room on each pod of the model. And whether it costs little, with few
- * models and pods. */
+/* Whether sched_settle may be called for a request just enqueued and changes nobody's turn: the order of all
+ * that wait and of all that may come in this turn of the loop is free (admit_order_is_free). And whether it
+ * costs little, with few models and pods. */
 bool sched_order_is_free(const struct sched *s, const struct model *m);
 void sched_enqueue(struct sched *s, struct model *m, struct admit_item *item);
 /* The waiting request goes away. */

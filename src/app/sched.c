@@ -85,10 +85,11 @@ void sched_settle(struct sched *s)
 
 bool sched_order_is_free(const struct sched *s, const struct model *m)
 {
-    const size_t coming = boostq_len(&m->q) + s->loop->left;
+    /* The pump is put off, too, and brings nobody. */
+    const size_t may_come = loop_may_come(s->loop) - !list_empty(&s->pump.link);
 
-    return s->admit.n_models <= SCHED_FEW && m->n_targets <= SCHED_FEW && m->q.fair == NULL &&
-           admit_has_room_for(&s->admit, m, coming, loop_now_us(s->loop));
+    return s->admit.n_models <= SCHED_FEW && m->n_targets <= SCHED_FEW &&
+           admit_order_is_free(&s->admit, m, may_come, loop_now_us(s->loop));
 }
 
 void sched_enqueue(struct sched *s, struct model *m, struct admit_item *item)

@@ -283,7 +283,7 @@ bool admit_next(struct admit *a, int64_t now_us, struct admission *out)
     return true;
 }
 
-bool admit_has_room_for(const struct admit *a, const struct model *m, size_t n, int64_t now_us)
+static bool has_room_for(const struct admit *a, const struct model *m, size_t n, int64_t now_us)
 {
     for (size_t i = 0; i < m->n_targets; i++) {
         const struct model_target *t = m->targets[i];
@@ -292,7 +292,42 @@ bool admit_has_room_for(const struct admit *a, const struct model *m, size_t n, 
             (model_target_room(t, &a->rules, now_us) != POD_ROOM || pod_free_slots(t->pod, &a->rules) < n))
             return false;
     }
-    return model_gate(m, now_us) == POD_ROOM;
+    return true;
+}
+
+static bool has_room_for_one(const struct admit *a, const struct model *m, int64_t now_us)
+{
+    for (size_t i = 0; i < m->n_targets; i++) {
+        if (model_target_room(m->targets[i], &a->rules, now_us) == POD_ROOM)
+            return true;
+    }
+    return false;
+}
+
+/* Either everybody or nobody can go. */
+static bool is_order_free(const struct admit *a, const struct model *m, size_t n, int64_t now_us)
+{
+    return boostq_len(&m->q) == 0 || has_room_for(a, m, n, now_us) || !has_room_for_one(a, m, now_us);
+}
+
+bool admit_order_is_free(const struct admit *a, const struct model *m, size_t may_come, int64_t now_us)
+{
+    size_t n = may_come;
+
+    if (!a->rules.gated)
+        return true;
+    for (size_t i = 0; i < a->n_models; i++)
+        n += boostq_len(&a->models[i]->q);
+    if (m->q.fair != NULL || !has_room_for(a, m, n, now_us))
+        return false;
+    for (size_t i = 0; i < a->n_models; i++) {
+        const struct model *each = a->models[i];
+
+        /* Time alone may have let a pod in or out, which a pump would see first. */
+        if (model_is_outdated(each, now_us) || (each != m && !is_order_free(a, each, n, now_us)))
+            return false;
+    }
+    return true;
 }
 
 enum admit_retry admit_retry(struct admit *a, struct model *m, struct admit_item *item, struct pod *failed,

@@ -185,15 +185,42 @@ static bool set_usable(struct model *m, struct model_target *t, bool usable)
     return true;
 }
 
+/* What keeps a pod out while the model has others. */
+struct heed {
+    bool aside, lists;
+};
+
+static struct heed heed_of(const struct model *m, int64_t now_us)
+{
+    return (struct heed){model_in_place(m, now_us), model_is_listed(m, now_us)};
+}
+
+static bool is_usable(const struct model_target *t, struct heed heed, int64_t now_us)
+{
+    return !t->pod->leaving && !pod_is_asleep(t->pod, now_us) &&
+           !(heed.aside && pod_is_aside(t->pod, now_us)) && !(heed.lists && !t->lists);
+}
+
+bool model_is_outdated(const struct model *m, int64_t now_us)
+{
+    const struct heed heed = heed_of(m, now_us);
+
+    for (size_t i = 0; i < m->n_targets; i++) {
+        if (m->targets[i]->usable != is_usable(m->targets[i], heed, now_us))
+            return true;
+    }
+    return false;
+}
+
 bool model_refresh(struct model *m, int64_t now_us)
 {
-    bool heed_aside = model_in_place(m, now_us), heed_lists = model_is_listed(m, now_us), changed = false;
+    const struct heed heed = heed_of(m, now_us);
+    bool changed = false;
 
     m->n_usable = 0;
     for (size_t i = 0; i < m->n_targets; i++) {
         struct model_target *t = m->targets[i];
-        bool usable = !t->pod->leaving && !pod_is_asleep(t->pod, now_us) &&
-                      !(heed_aside && pod_is_aside(t->pod, now_us)) && !(heed_lists && !t->lists);
+        const bool usable = is_usable(t, heed, now_us);
 
         m->n_usable += usable;
         if (set_usable(m, t, usable))

@@ -5,7 +5,6 @@
 #include "mem.h"
 
 #include <assert.h>
-#include <limits.h>
 #include <math.h>
 
 static const char *const room_names[POD_ROOM_KINDS] = {
@@ -151,8 +150,6 @@ unsigned pod_free_slots(const struct pod *p, const struct pod_rules *rules)
 {
     const size_t taken = p->in_flight + p->held_n;
 
-    if (!rules->gated)
-        return UINT_MAX;
     return taken < rules->inflight_limit ? rules->inflight_limit - (unsigned)taken : 0;
 }
 

@@ -58,6 +58,7 @@ static int loop_handle_batch(struct loop *l, enum loop_side side)
     struct loop_ahead ahead[LOOP_BATCH];
     const int n = epoll_wait(l->sets[side].fd, ready, LOOP_BATCH, 0);
     const bool reads_ahead = side == LOOP_UPSTREAM && n > 1;
+    const size_t others = side == LOOP_DOWNSTREAM ? (size_t)n - 1 : LOOP_MANY; /* clients come after pods */
 
     if (reads_ahead)
         loop_read_ahead(l, ready, ahead, n);
@@ -65,13 +66,14 @@ static int loop_handle_batch(struct loop *l, enum loop_side side)
         struct loop_watch *w = ready[i].data.ptr;
         const uint32_t events = ready[i].events;
 
-        l->left = (unsigned)(n - 1 - i);
+        l->left = others - (size_t)i;
         if (reads_ahead)
             l->ahead = ahead[i];
         w->ops->ready(w, (events & (EPOLLERR | EPOLLHUP)) != 0 ? EPOLLIN | EPOLLOUT : events);
     }
     l->ahead.watch = NULL;
     l->read_at = 0;
+    l->left = LOOP_MANY;
     return n;
 }
 
@@ -141,6 +143,7 @@ struct loop *loop_new(void)
     bool open;
 
     list_init(&l->tasks);
+    l->left = LOOP_MANY;
     l->sets[LOOP_UPSTREAM].fd = l->sets[LOOP_DOWNSTREAM].fd = -1;
     /* Timers go by milliseconds: a precise one would cost a system call before every wait. */
     if (cfg != NULL)
@@ -222,6 +225,15 @@ int64_t loop_stamp_us(struct loop *l)
     l->wall_us = clock_wall_us();
     log_set_time(l->wall_us);
     return l->now_us;
+}
+
+size_t loop_may_come(const struct loop *l)
+{
+    size_t n = l->left;
+
+    LIST_EACH(t, &l->tasks)
+    n++;
+    return n;
 }
 
 void loop_task_init(struct loop_task *t, void (*run)(struct loop_task *t))

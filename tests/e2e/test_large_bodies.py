@@ -2,9 +2,11 @@
 body in one go, each to its place. Whatever comes instead, not a byte may be lost, doubled or moved."""
 
 import random
+import signal
 
 import pytest
 
+from certs import Authority
 from test_errors import check_error
 from waiting import SANITIZED
 
@@ -151,3 +153,99 @@ def test_any_requests_cut_anywhere(router, pod, seed):
         for start, end in zip([0, *cuts], [*cuts, len(raw)]):
             c.send(raw[start:end])
         answered(pod, c, body)
+
+
+# ---- a large body that is sent before the turn of the loop is over takes nobody's turn ----
+
+SIZES = pytest.mark.parametrize("n_bytes", [100, LARGE])
+
+
+def taken_up(router, n=1, **options):
+    """Clients whose connections the router knows, in this order."""
+    clients = [router.client(**options) for _ in range(n)]
+    for c in clients:
+        c.request("GET", "/healthz")
+        assert c.answer().status == 200
+    return clients
+
+
+def finish_turn(router, pod, **options):
+    """So that the session's next request is a follow-up."""
+    c = router.start_chat(session="s", **options)
+    pod.next().reply()
+    assert c.answer().status == 200
+
+
+@SIZES
+@pytest.mark.parametrize("shared", [True, False])
+def test_large_body_beside_the_queue_of_another_model(start, shared, n_bytes):
+    """All three come in one turn; the first request of the other model must not go before that one's follow-up."""
+    pod = start.pod()
+    other_pod = pod if shared else start.pod()
+    router = start.router({"m": [pod], "other": [other_pod]}, session_boost_inflight_per_pod=2)
+    finish_turn(router, other_pod, model="other")
+    clients = stranger, large, follow_up = taken_up(router, 3)
+    if not shared:  # one slot is left, and two on the large one's pod
+        clients += (router.start_chat(model="other"),)
+        occupant = other_pod.next()
+    router.signal(signal.SIGSTOP)
+    stranger.chat(model="other", tag="stranger", pad="x" * n_bytes)
+    large.chat(tag="large", pad="x" * n_bytes)
+    follow_up.chat(model="other", session="s", tag="follow-up", pad="x" * n_bytes)
+    router.signal(signal.SIGCONT)
+    first = [p.next() for p in (pod, other_pod)]
+    assert {q.tag for q in first} == {"large", "follow-up"}
+    for q in first + ([] if shared else [occupant]):
+        q.reply()
+    q = other_pod.next()
+    assert q.tag == "stranger"
+    q.reply()
+    assert [c.answer().status for c in clients] == [200] * len(clients)
+
+
+@SIZES
+def test_large_body_that_was_sent_ahead(start, n_bytes):
+    """Behind other requests on the same connections; these end in one turn, and a third client takes one of their slots."""
+    pod = start.pod()
+    router = start.router({"m": [pod]}, session_boost_inflight_per_pod=2)
+    finish_turn(router, pod)
+    clients, held = taken_up(router, 2), []
+    for c in clients:
+        c.chat()
+        held.append(pod.next())
+    stranger, follow_up = clients
+    stranger.chat(tag="stranger", pad="x" * n_bytes)
+    follow_up.chat(session="s", tag="follow-up", pad="x" * n_bytes)
+    third = router.queue_chat(1, tag="third")
+    router.signal(signal.SIGSTOP)
+    for q in held:
+        q.reply()
+    router.signal(signal.SIGCONT)
+    held = [pod.next(), pod.next()]
+    assert {q.tag for q in held} == {"third", "follow-up"}
+    for q in held:
+        q.reply()
+    q = pod.next()
+    assert q.tag == "stranger"
+    q.reply()
+    assert [c.answer().status for c in (*clients, *clients, third)] == [200] * 5
+
+
+@pytest.mark.parametrize("n_bytes", [100, 17000])
+def test_large_body_over_tls(start, tmp_path, n_bytes):
+    """The last bytes of 17,000 come with the record before and are looked at before any other connection."""
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("router")
+    pod = start.pod()
+    router = start.router({"m": [pod]}, session_boost_inflight_per_pod=1, tls=authority.client(), router_tls_cert=cert, router_tls_key=key)
+    finish_turn(router, pod)
+    stranger, follow_up = taken_up(router, 2)
+    router.signal(signal.SIGSTOP)
+    stranger.chat(tag="stranger", pad="x" * n_bytes)
+    follow_up.chat(session="s", tag="follow-up", pad="x" * n_bytes)
+    router.signal(signal.SIGCONT)
+    for tag in ("follow-up", "stranger"):
+        q = pod.next()
+        assert q.tag == tag
+        q.reply()
+    assert stranger.answer().status == follow_up.answer().status == 200

@@ -58,21 +58,48 @@ static void test_a_pod_without_room_is_not_used_although_another_has_some(void *
     assert_int_equal(fx_admit(&f), FX_NONE);
 }
 
+static bool order_is_free(size_t may_come)
+{
+    return admit_order_is_free(&f.admit, f.m, may_come, f.now_us);
+}
+
 /* The fixture's limit is 1. */
-static void test_room_for_several_must_be_on_each_usable_pod(void **state)
+static void test_the_order_is_free_with_room_for_all_on_each_usable_pod(void **state)
 {
     (void)state;
-    assert_true(admit_has_room_for(&f.admit, f.m, 1, f.now_us));
-    assert_false(admit_has_room_for(&f.admit, f.m, 2, f.now_us));
-    fx_numbers(&f, 0, 1);
-    assert_false(admit_has_room_for(&f.admit, f.m, 1, f.now_us));
-    f.now_us += 3 * US_PER_S + 1;
     fx_push(&f, 0, NULL);
+    assert_true(order_is_free(0));
+    assert_false(order_is_free(1));
+    fx_numbers(&f, 0, 1);
+    assert_false(order_is_free(0));
+    f.now_us += 3 * US_PER_S + 1;
+    fx_push(&f, 1, NULL);
+    assert_false(order_is_free(0));
     assert_int_equal(fx_admit(&f), 0);
-    assert_false(admit_has_room_for(&f.admit, f.m, 1, f.now_us));
+    assert_false(order_is_free(0));
     fx_set_aside(&f, f.ran_on[0] == f.pods[1]);
     model_refresh(f.m, f.now_us);
-    assert_true(admit_has_room_for(&f.admit, f.m, 1, f.now_us));
+    assert_true(order_is_free(0));
+    f.admit.rules.gated = false;
+    assert_true(order_is_free(SIZE_MAX / 2));
+}
+
+/* A pump would see that the pause is over. */
+static void test_the_order_is_not_free_when_a_pod_has_come_back(void **state)
+{
+    (void)state;
+    fx_push(&f, 0, NULL);
+    fx_set_aside(&f, 0);
+    f.pods[0]->in_flight = 1;
+    assert_false(order_is_free(0)); /* nobody has noticed yet that it is aside */
+    model_refresh(f.m, f.now_us);
+    assert_true(order_is_free(0));
+    f.now_us += POD_ASIDE_MIN_US;
+    assert_false(order_is_free(0));
+    f.pods[0]->in_flight = 0;
+    assert_false(order_is_free(0));
+    model_refresh(f.m, f.now_us);
+    assert_true(order_is_free(0));
 }
 
 static void test_pods_aside_are_left_out_but_never_all(void **state)
@@ -230,6 +257,34 @@ static void test_a_name_with_two_targets_on_a_pod_is_one(void **state)
     }
 }
 
+static void test_the_order_is_not_free_while_another_model_has_room_for_some_only(void **state)
+{
+    struct boostq_rules rules = fx_rules();
+    struct model *other = model_new("other", &rules, NULL);
+    struct admit_item items[2] = {{.queue = {.session = {NULL, 0}}}, {.queue = {.session = {NULL, 0}}}};
+
+    (void)state;
+    f.admit.rules.inflight_limit = 3;
+    model_set_pods(f.m, f.pods, 1, f.now_us);
+    model_set_pods(other, f.pods + 1, 1, f.now_us);
+    admit_add_model(&f.admit, other);
+    f.pods[1]->in_flight = 2;
+    fx_push(&f, 0, NULL);
+    assert_true(order_is_free(2)); /* nobody waits there */
+    for (size_t i = 0; i < ARRAY_LEN(items); i++)
+        boostq_push(&other->q, &items[i].queue, f.now_us, f.now_us);
+    assert_false(order_is_free(0)); /* one of two could go */
+    f.pods[1]->in_flight = 3;
+    assert_true(order_is_free(0)); /* nobody can */
+    f.pods[1]->in_flight = 0;
+    assert_true(order_is_free(0)); /* everybody can */
+    assert_false(order_is_free(1));
+    while (boostq_oldest(&other->q) != NULL)
+        boostq_remove(&other->q, boostq_oldest(&other->q));
+    admit_remove_model(&f.admit, other);
+    model_free(other);
+}
+
 static void test_a_model_without_candidates_holds_nobody_up(void **state)
 {
     struct boostq_rules rules = fx_rules();
@@ -307,6 +362,8 @@ static void test_the_queues_of_a_name_are_as_one(void **state)
     (void)state;
     start_fair(9);
     push_of(f.m, 0, "heavy");
+    f.admit.rules.inflight_limit = 9;
+    assert_false(order_is_free(0)); /* whatever room there is */
     assert_int_equal(go(50), 0);
     push_of(f.m, 1, "heavy");
     push_of(second, 2, "heavy");
@@ -608,7 +665,8 @@ int main(void)
         TEST(test_fresh_numbers_open_the_gate),
         TEST(test_stale_numbers_open_the_gate),
         TEST(test_a_pod_without_room_is_not_used_although_another_has_some),
-        TEST(test_room_for_several_must_be_on_each_usable_pod),
+        TEST(test_the_order_is_free_with_room_for_all_on_each_usable_pod),
+        TEST(test_the_order_is_not_free_when_a_pod_has_come_back),
         TEST(test_pods_aside_are_left_out_but_never_all),
         TEST(test_a_pause_that_ends_lets_the_pod_back_in),
         TEST(test_an_open_gate_limits_nothing),
@@ -617,6 +675,7 @@ int main(void)
         TEST(test_nothing_waits_nothing_is_due),
         TEST(test_models_take_turns),
         TEST(test_a_name_with_two_targets_on_a_pod_is_one),
+        TEST(test_the_order_is_not_free_while_another_model_has_room_for_some_only),
         TEST(test_a_model_without_candidates_holds_nobody_up),
         TEST(test_the_queues_of_a_name_are_as_one),
         TEST(test_a_queue_without_room_holds_the_name_up_not),
