@@ -644,7 +644,7 @@ def test_log_lines(start):
     st.queue("plain", ("turn 2", "s"))
     assert st.drain(held) == ["turn 2", "plain"]
     running.answer()
-    st.router.stderr.wait_for_line("dequeued .*req=%s " % st.clients["plain"].id)  # the last one
+    st.router.stderr.wait_for_line("dequeued req=%s " % st.clients["turn 2"].id)  # the last one
     lines = [fields_of(line) for line in st.router.stderr.all("session boost") if "session=s" in line]
     assert lines and all(f["model"] == "m" and f["session"] == "s" for f in lines)
     enqueued = [f for f in lines if "queue_len" in f]
