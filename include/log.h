@@ -37,7 +37,7 @@ void log_sink_close(struct log_sink *s);
 
 /* ---- the router's own log, on stderr ---- */
 
-/* LOG_ALWAYS: whatever the level is; looks like LOG_INFO. */
+/* LOG_DEBUG: no line has it, LOG_LEVEL knows it. LOG_ALWAYS: whatever the level is; looks like LOG_INFO. */
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_ALWAYS };
 enum log_format { LOG_TEXT, LOG_JSON };
 
@@ -68,7 +68,6 @@ struct log_known log_know(const char *value);
  *
  * log_info("session boost: dequeued", LOG_STR("model", m), LOG_INT("queue_len", 3)): at least one field. What
  * the fields are computed from must not log. */
-#define log_debug(message, ...)              LOG_WITH_FIELDS(LOG_DEBUG, message, __VA_ARGS__)
 #define log_info(message, ...)               LOG_WITH_FIELDS(LOG_INFO, message, __VA_ARGS__)
 #define log_warn(message, ...)               LOG_WITH_FIELDS(LOG_WARN, message, __VA_ARGS__)
 #define log_error(message, ...)              LOG_WITH_FIELDS(LOG_ERROR, message, __VA_ARGS__)

@@ -64,7 +64,7 @@ static void test_levels(void **state)
     log_warn("yes", LOG_INT("n", 1));
     assert_string_equal(take_line(), "WARN yes n=1");
     log_init(LOG_DEBUG, LOG_TEXT);
-    log_debug("yes", LOG_INT("n", 2));
+    LOG_WITH_FIELDS(LOG_DEBUG, "yes", LOG_INT("n", 2));
     assert_string_equal(take_line(), "DEBUG yes n=2");
     log_init(LOG_ERROR, LOG_TEXT);
     LOG_WITH_FIELDS(LOG_ALWAYS, "yes", LOG_INT("n", 3));
