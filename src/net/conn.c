@@ -14,6 +14,9 @@
 /* Records taken of a reader that keeps up, before others have their turn. */
 #define CONN_TLS_BURST 16
 
+/* Parts that have at most so many bytes together are sent as one. */
+#define CONN_JOINED_BYTES 4096
+
 /* What plain connections do not need is not compiled into what they do with every chunk. */
 #define CONN_APART __attribute__((noinline))
 
@@ -336,22 +339,38 @@ CONN_APART static int conn_tls_push(struct conn *c, struct iovec *iov, unsigned 
     return (int)at;
 }
 
-/* One part is what a chunk of a stream is: the plainer call is cheaper. */
-static ssize_t conn_send(int fd, struct iovec *iov, unsigned n)
+/* Sends several parts; *total: what they have together. The kernel takes one part with less effort than a
+ * list of them: for small ones that is worth a copy. */
+static ssize_t conn_send_parts(int fd, struct iovec *iov, unsigned n, size_t *total)
 {
-    struct msghdr msg;
+    char joined[CONN_JOINED_BYTES];
+    const struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
+    size_t len = 0;
 
-    if (n == 1)
-        return send(fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL);
-    msg = (struct msghdr){.msg_iov = iov, .msg_iovlen = n};
-    return sendmsg(fd, &msg, MSG_NOSIGNAL);
+    for (unsigned i = 0; i < n; len += iov[i++].iov_len) {
+        if (len + iov[i].iov_len <= sizeof joined)
+            memcpy(joined + len, iov[i].iov_base, iov[i].iov_len);
+    }
+    *total = len;
+    return len <= sizeof joined ? send(fd, joined, len, MSG_NOSIGNAL) : sendmsg(fd, &msg, MSG_NOSIGNAL);
 }
 
-/* After a send that was not of one part, all of which was taken. */
-CONN_APART static int conn_sent(struct conn *c, struct iovec *iov, unsigned n, ssize_t took)
+/* One part is what a chunk of a stream is. */
+static inline ssize_t conn_send(int fd, struct iovec *iov, unsigned n, size_t *total)
 {
+    if (n > 1)
+        return conn_send_parts(fd, iov, n, total);
+    *total = iov->iov_len;
+    return send(fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL);
+}
+
+/* After a send that did not take everything. */
+CONN_APART static int conn_sent_less(struct conn *c, struct iovec *iov, unsigned n, ssize_t took)
+{
+    size_t total;
+
     while (took < 0 && errno == EINTR)
-        took = conn_send(c->fd, iov, n);
+        took = conn_send(c->fd, iov, n, &total);
     if (took < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return 0;
     if (took < 0) {
@@ -366,15 +385,16 @@ CONN_APART static int conn_sent(struct conn *c, struct iovec *iov, unsigned n, s
  */
 static inline int conn_push(struct conn *c, struct iovec *iov, unsigned n)
 {
+    size_t total;
     ssize_t took;
 
     if (c->tls != NULL)
         return conn_tls_push(c, iov, n);
-    took = conn_send(c->fd, iov, n);
-    if (n > 1 || took != (ssize_t)iov->iov_len)
-        return conn_sent(c, iov, n, took);
-    c->sent_bytes += (size_t)took;
-    return 1;
+    took = conn_send(c->fd, iov, n, &total);
+    if (took != (ssize_t)total)
+        return conn_sent_less(c, iov, n, took);
+    c->sent_bytes += total;
+    return (int)n;
 }
 
 static bool conn_keep(struct conn *c, const struct iovec *iov, unsigned n)
