@@ -82,6 +82,8 @@ struct client {
     uint32_t last_head_n, last_length; /* of the last request; length: Content-Length, 0 if very long */
     struct buf in;                     /* bytes not yet used: an unfinished head, or pipelined requests */
     char *body;
+    char *place; /* the owner's, if it sets that in ops->head: a body with Content-Length goes there, and has
+                    CLIENT_BODY_SPARE bytes there, too; NULL: it gets a block of its own */
     size_t body_n, body_cap;
     int64_t first_byte_us; /* of the current request */
     int64_t body_since_us; /* when its body was wanted */
@@ -108,7 +110,8 @@ static inline bool client_is_secure(const struct client *c)
 }
 
 #define CLIENT_BODY_SPARE 64 /* bytes behind a body that belong to it and are not set */
-/* Ownership of the body goes to the caller (mem_free), who gives its bytes back with client_release_held. */
+/* Ownership of the body goes to the caller (mem_free, but for `place`), who gives its bytes back with
+ * client_release_held. */
 char *client_take_body(struct client *c, size_t *n);
 void client_release_held(struct client_rules *rules, size_t n_bytes);
 

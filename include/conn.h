@@ -10,7 +10,7 @@
 #include "buf.h"
 #include "loop.h"
 
-#define CONN_BORROWED_MAX 9
+#define CONN_BORROWED_MAX 6
 
 struct conn;
 struct conn_tls;

@@ -3,6 +3,7 @@
 #ifndef HEADERS_H
 #define HEADERS_H
 
+#include "authority.h"
 #include "buf.h"
 #include "http1.h"
 #include "number.h"
@@ -35,9 +36,11 @@ struct headers_request {
 };
 MUST_CHECK bool headers_request_block(struct buf *out, const struct headers_request *r, size_t *line_bytes);
 /* "Host: AUTHORITY\r\nContent-Length: ", the same for all requests to a pod; to be freed. */
+#define HEADERS_AUTHORITY_MAX (AUTHORITY_HOST_MAX + 6) /* with a colon and a port */
 char *headers_pod_start(const char *authority);
 /* "N\r\n", of the body that follows. Returns its length. */
 size_t headers_pod_length(char out[NUMBER_TEXT_MAX], size_t n_bytes);
+#define HEADERS_POD_MAX (HEADERS_AUTHORITY_MAX + 64) /* of both together */
 
 /* The head of an answer relayed to the client. */
 struct headers_response {

@@ -23,7 +23,9 @@ enum request_state {
 struct request_outgoing {
     struct admit_item admit;
     struct request *request;
-    size_t head_n, line_bytes; /* see headers_request_block */
+    char *line, *fields; /* of its head, see headers_request_block; the line's place differs between pods */
+    size_t line_n, fields_n;
+    char *place; /* of its body, right behind the fields; NULL: the body is a block of its own */
     char *body;
     size_t model_at, model_n;    /* where the model's value stands in the body */
     char *model;                 /* a copy of what goes to the pod instead, or NULL */
@@ -34,9 +36,9 @@ struct request_outgoing {
     const char *unsupported;       /* why such a request is refused, or NULL */
     void **failed;                 /* routes of which it could reach no pod, a reference to each */
     size_t n_failed;
-    char length[NUMBER_TEXT_MAX]; /* of the body for the pod at hand: headers_pod_length */
-    /* Request head for pods, head_n bytes, without Host and Content-Length. */
-    char head[];
+    /* Room for what its head has of the pod, HEADERS_POD_MAX bytes, line and fields, and the body if it has
+     * its place here. */
+    char bytes[];
 };
 
 /* The tokens of a successful answer of a kind that has usage. */

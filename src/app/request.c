@@ -20,6 +20,8 @@
 /* A body from here on is sent before the next one is read where that changes nobody's turn: at the end of the
  * turn it would have left the cache. */
 #define REQUEST_BODY_AT_ONCE (16 * 1024)
+/* A body up to here stands behind its head, in the same block: what comes in one read, more or less. */
+#define REQUEST_BODY_INSIDE (16 * 1024)
 
 static void request_start_attempt(struct request *r, bool fresh);
 
@@ -173,6 +175,14 @@ struct request *request_new(struct server *s, struct client *c)
     return r;
 }
 
+/* What a small body takes behind the head for the pods, so that both go out as one. */
+static size_t request_body_room(const struct http1_head *head)
+{
+    return head->framing == HTTP1_SIZED && head->content_length <= REQUEST_BODY_INSIDE
+               ? (size_t)head->content_length + CLIENT_BODY_SPARE
+               : 0;
+}
+
 /* The part of a request that is for the pods. False: refused and over. */
 bool request_take_head(struct request *r)
 {
@@ -182,6 +192,7 @@ bool request_take_head(struct request *r)
                                       .proto = client_is_secure(r->client) ? SLICE("https") : SLICE("http"),
                                       .readable_answer = r->server->config->inject_stream_usage};
     struct buf *head = &r->server->head;
+    const size_t body_room = request_body_room(h.head);
     struct request_outgoing *o;
     size_t line_bytes;
 
@@ -191,11 +202,15 @@ bool request_take_head(struct request *r)
                        "the request head with the router's own fields is over MAX_HEADER_BYTES");
         return false;
     }
-    o = r->out = mem_alloc(sizeof *o + head->len);
+    o = r->out = mem_alloc(sizeof *o + HEADERS_POD_MAX + head->len + body_room);
     memset(o, 0, sizeof *o);
-    memcpy(o->head, buf_slice(head).p, head->len);
-    o->head_n = head->len;
-    o->line_bytes = line_bytes;
+    o->line = o->bytes + HEADERS_POD_MAX;
+    memcpy(o->line, buf_slice(head).p, head->len);
+    o->line_n = line_bytes;
+    o->fields = o->line + line_bytes;
+    o->fields_n = head->len - line_bytes;
+    if (body_room > 0)
+        o->place = r->client->place = o->fields + o->fields_n;
     o->request = r;
     o->admit.queue.session = request_session(r);
     o->unsupported = request_why_unsupported(h.head);
@@ -222,7 +237,7 @@ static struct topology_route *request_decide(struct request *r, struct slice mod
     const struct request_outgoing *o = r->out;
     struct slice query = request_target(r);
     struct route_query q = {.path = request_path(r),
-                            .fields = {o->head + o->line_bytes, o->head_n - o->line_bytes},
+                            .fields = {o->fields, o->fields_n},
                             .session = request_session(r),
                             .avoid = o->failed,
                             .n_avoid = o->n_failed};
@@ -519,7 +534,8 @@ static void request_on_upcoming(const struct admit_item *item)
     const struct request *r = request_of(&item->queue);
     const struct request_outgoing *o = CONTAINER_OF(item, const struct request_outgoing, admit);
 
-    request_load(o, sizeof *o + o->head_n);
+    request_load(o, sizeof *o);
+    request_load(o->line, o->line_n + o->fields_n);
     request_load(r, sizeof *r + 64);
     request_load(o->body, r->body_n < 1024 ? r->body_n : 1024);
     request_load(r->client, 320);
@@ -657,16 +673,25 @@ static void request_next_pod(struct request *r, const char *why)
 
 /* ---- sending ---- */
 
+/* One part more, or more of the last one, when that ends where p starts. */
+static struct iovec *request_put_part(struct iovec *last, char *p, size_t n)
+{
+    if ((char *)last->iov_base + last->iov_len != p)
+        *++last = (struct iovec){p, 0};
+    last->iov_len += n;
+    return last;
+}
+
 /* Puts the body from *at to the edit, and the edit's text; *at goes behind it. */
-static struct iovec *request_put_edit(const struct request_outgoing *o, struct iovec *iov, size_t *at,
+static struct iovec *request_put_edit(const struct request_outgoing *o, struct iovec *last, size_t *at,
                                       const struct openai_edit *e)
 {
     if (e->text.n == 0)
-        return iov;
-    *iov++ = (struct iovec){o->body + *at, e->at - *at};
-    *iov++ = (struct iovec){(char *)(uintptr_t)e->text.p, e->text.n};
+        return last;
+    last = request_put_part(last, o->body + *at, e->at - *at);
+    last = request_put_part(last, (char *)(uintptr_t)e->text.p, e->text.n);
     *at = e->at + e->n;
-    return iov;
+    return last;
 }
 
 /* The model's value, where the pods know it by another name: a copy, anew for each attempt, as a reload may
@@ -682,25 +707,37 @@ static struct openai_edit request_rename(const struct request *r)
     return (struct openai_edit){o->model_at, o->model_n, slice_of(o->model)};
 }
 
-/* The parts of the request for this pod: line, Host and length, the client's fields, body with the model's
- * value replaced and the wish for usage put in. Returns how many. */
+/* The head for this pod in one piece: its line goes where Host and length fit between that and the client's
+ * fields. */
+static struct iovec request_head(struct request_outgoing *o, struct slice pod_start, size_t length)
+{
+    char number[NUMBER_TEXT_MAX], *start, *line;
+    const size_t number_n = headers_pod_length(number, length);
+
+    start = o->fields - number_n - pod_start.n;
+    line = memmove(start - o->line_n, o->line, o->line_n);
+    memcpy(text_add(start, pod_start), number, number_n);
+    o->line = line;
+    return (struct iovec){line, (size_t)(o->fields + o->fields_n - line)};
+}
+
+/* The parts of the request for this pod: its head, body with the model's value replaced and the wish for
+ * usage put in. Returns how many. */
 static unsigned request_parts(struct request *r, struct iovec iov[CONN_BORROWED_MAX])
 {
     struct request_outgoing *o = r->out;
     const struct openai_edit *want = &o->want_usage, rename = request_rename(r);
     const size_t length = r->body_n + want->text.n - want->n + rename.text.n - rename.n;
-    const struct slice start = r->pod->head_start;
-    struct iovec *next = iov + 4;
+    struct iovec *last = iov;
     size_t at = 0;
 
-    iov[0] = (struct iovec){o->head, o->line_bytes};
-    iov[1] = (struct iovec){(char *)(uintptr_t)start.p, start.n};
-    iov[2] = (struct iovec){o->length, headers_pod_length(o->length, length)};
-    iov[3] = (struct iovec){o->head + o->line_bytes, o->head_n - o->line_bytes};
-    next = request_put_edit(o, next, &at, want->at < rename.at ? want : &rename);
-    next = request_put_edit(o, next, &at, want->at < rename.at ? &rename : want);
-    *next++ = (struct iovec){o->body + at, r->body_n - at};
-    return (unsigned)(next - iov);
+    *last = request_head(o, r->pod->head_start, length);
+    if (want->text.n + rename.text.n > 0) {
+        last = request_put_edit(o, last, &at, want->at < rename.at ? want : &rename);
+        last = request_put_edit(o, last, &at, want->at < rename.at ? &rename : want);
+    }
+    last = request_put_part(last, o->body + at, r->body_n - at);
+    return (unsigned)(last + 1 - iov);
 }
 
 static void request_on_connected(void *arg)
@@ -730,7 +767,8 @@ static void request_drop_outgoing(struct request *r)
     while (o->n_failed > 0)
         topology_unref(&r->server->topology, o->failed[--o->n_failed]);
     client_release_held(&r->server->client_rules, r->body_n);
-    mem_free(o->body);
+    if (o->body != o->place)
+        mem_free(o->body);
     mem_free(o->model);
     mem_free(o->prefix);
     mem_free(o->boundary);

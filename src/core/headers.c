@@ -361,6 +361,7 @@ bool headers_request_block(struct buf *out, const struct headers_request *r, siz
 
 char *headers_pod_start(const char *authority)
 {
+    assert(strlen(authority) <= HEADERS_AUTHORITY_MAX);
     return mem_printf("Host: %s\r\nContent-Length: ", authority);
 }
 

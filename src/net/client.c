@@ -250,7 +250,9 @@ static void client_start_body(struct client *c, uint64_t length, size_t have, bo
     c->state = CLIENT_BODY;
     if (length > 0 && length <= CLIENT_EXACT_BODY_MAX) {
         c->body_cap = (size_t)length;
-        if (!client_take_foreseen(c, length))
+        if (c->place != NULL)
+            c->body = c->place;
+        else if (!client_take_foreseen(c, length))
             c->body = (length >= CLIENT_HUGE_BODY ? mem_table : mem_alloc)(c->body_cap + CLIENT_BODY_SPARE);
     }
     if (send_continue) {
@@ -654,7 +656,7 @@ char *client_take_body(struct client *c, size_t *n)
     char *body = c->body;
 
     *n = c->body_n;
-    c->body = NULL;
+    c->body = c->place = NULL;
     c->body_n = c->body_cap = 0;
     return body;
 }
@@ -667,8 +669,9 @@ void client_release_held(struct client_rules *rules, size_t n_bytes)
 static void client_drop_body(struct client *c)
 {
     client_release_held(c->rules, c->body_n);
-    mem_free(c->body);
-    c->body = NULL;
+    if (c->body != c->place)
+        mem_free(c->body);
+    c->body = c->place = NULL;
     c->body_n = c->body_cap = 0;
 }
 

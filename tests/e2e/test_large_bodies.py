@@ -115,7 +115,7 @@ def test_client_leaves_in_the_next_body(router, pod, client):
 
 def test_small_bodies_do_not_keep_the_place_of_large_ones(start):
     """Their heads are as long as those of the large ones were. Groups use the memory of the group before, if it is free."""
-    pod, groups, n, small = start.pod(), 8, 40, b'{"model":"m"}'
+    pod, groups, n, small = start.pod(), 8, 40, body_of(16500)  # still smaller ones have their place beside the head
     router = start.router({"m": [pod]}, session_boost_inflight_per_pod=groups * n)
     held, all_clients = [], [[router.client() for _ in range(n)] for _ in range(groups)]
     router.get("/healthz")
@@ -127,9 +127,9 @@ def test_small_bodies_do_not_keep_the_place_of_large_ones(start):
             q.reply()
         for c in clients:
             assert c.answer().status == 200
-            c.request(body=small, headers=[("Content-Length", "00013")], id=False)
+            c.request(body=small, id=False)
         held += [pod.next() for _ in clients]
-    assert SANITIZED or router.rss_bytes() - empty < 3 * n * 76000  # a sanitizer keeps what is free
+    assert SANITIZED or router.rss_bytes() - empty < 5 * n * 76000  # a sanitizer keeps what is free
     for q in held:
         q.reply()
     for clients in all_clients:

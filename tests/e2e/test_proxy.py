@@ -210,6 +210,7 @@ def test_hop_by_hop_fields_are_removed_on_the_way_back(router, pod):
 
 def test_host_is_the_pods_authority(router, pod):
     got, _ = exchange(router, pod, body={"model": "m"}, headers=[("Host", "public.example")])
+    assert got.raw_head.startswith(b"POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Length: 14\r\n" % pod.authority.encode())
     assert got.header("Host") == pod.authority
 
 

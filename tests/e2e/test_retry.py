@@ -4,6 +4,8 @@ import socket
 import threading
 import time
 
+import pytest
+
 from pod import ok
 from test_errors import check_error
 from waiting import SLOW, wait_until
@@ -47,6 +49,24 @@ def test_refused_connection_goes_to_the_other_pod(start):
     answers = [router.chat(stream=True) for _ in range(20)]
     assert [a.status for a in answers] == [200] * 20
     assert len(live.requests) == 20
+
+
+@pytest.mark.parametrize("dead_host,live_host", [("127.0.0.1", "localhost"), ("localhost", "127.0.0.1")])
+@pytest.mark.parametrize("pad", [0, 15000, 20000])
+def test_head_is_made_anew_for_the_other_pod(start, dead_host, live_host, pad):
+    """Its Host is longer, or shorter; the body stands behind the head, or elsewhere."""
+    dead, live = start.pod(listen=False), start.pod(script=ok)
+    pods = "%s:%d, %s:%d" % (dead_host, dead.port, live_host, live.port)
+    router = start.router(ini=INI_NO_SCRAPE % (pods + "\nmodel = served/name"))
+    for _ in range(6):
+        body = {"model": "m", "pad": "x" * pad}
+        assert router.client().request(body=body, headers=[("X-Kept", "yes")]).answer().status == 200
+        q = live.requests[-1]
+        assert (q.method, q.path, q.version) == ("POST", "/v1/chat/completions", "HTTP/1.1")
+        assert q.header("X-Kept") == "yes" and int(q.header("Content-Length")) == len(q.body)
+        assert q.header("Host") == "%s:%d" % (live_host, live.port)
+        assert q.json() == {"model": "served/name", "pad": "x" * pad}
+    assert router.metrics().total("kthena_router_upstream_connect_failures_total") > 0
 
 
 def test_black_hole_is_left_after_the_connect_timeout(start):

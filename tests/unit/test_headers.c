@@ -165,7 +165,8 @@ static void test_request(void **state)
 
 static void test_pod_fields(void **state)
 {
-    char out[NUMBER_TEXT_MAX], *start = headers_pod_start("[::1]:8000");
+    char out[NUMBER_TEXT_MAX], longest[HEADERS_AUTHORITY_MAX + 1] = "";
+    char *start = headers_pod_start("[::1]:8000");
     size_t n;
 
     (void)state;
@@ -175,6 +176,10 @@ static void test_pod_fields(void **state)
     assert_true(slice_eq((struct slice){out, n}, SLICE("0\r\n")));
     n = headers_pod_length(out, INT64_MAX);
     assert_true(slice_eq((struct slice){out, n}, SLICE("9223372036854775807\r\n")));
+    memset(longest, 'x', HEADERS_AUTHORITY_MAX);
+    start = headers_pod_start(longest);
+    assert_true(strlen(start) + n <= HEADERS_POD_MAX);
+    mem_free(start);
 }
 
 static void check_response(const char *in, struct headers_response r, const char *expected)
