@@ -443,7 +443,7 @@ static void client_use(struct client *c, const char *p, size_t n)
         return;
     }
     used = client_process(c, p, n);
-    if (c->state != CLIENT_CLOSED)
+    if (used < n && c->state != CLIENT_CLOSED)
         client_keep(c, p + used, n - used);
 }
 
@@ -496,25 +496,24 @@ static void client_use_foreseen(struct client *c, struct client_foreseen *f, con
 }
 
 /* The next request of a conversation has a head as long as the last one's, and a body that is a little
- * longer: one read takes both, each to its place. True: handled. */
-static bool client_read_foreseen(struct client *c, char *shared, ssize_t *got)
+ * longer: one read takes both, each to its place. Returns what was read. */
+static ssize_t client_read_foreseen(struct client *c, char *shared)
 {
     const size_t head_n = c->last_head_n, likely = c->last_length + c->last_length / 4;
     struct client_foreseen f = {.cap = likely < CLIENT_FORESEEN_MAX ? likely : CLIENT_FORESEEN_MAX};
     struct iovec iov[2] = {{shared, head_n}, {NULL, f.cap}};
+    ssize_t got;
 
-    if (!client_foresees(c))
-        return false;
     iov[1].iov_base = f.block = mem_alloc(f.cap + CLIENT_BODY_SPARE);
-    *got = conn_readv(&c->conn, iov, 2);
-    if (*got > 0 && (size_t)*got <= head_n) {
-        client_use(c, shared, (size_t)*got);
-    } else if (*got > 0) {
-        f.n = (size_t)*got - head_n;
+    got = conn_readv(&c->conn, iov, 2);
+    if (got > 0 && (size_t)got <= head_n) {
+        client_use(c, shared, (size_t)got);
+    } else if (got > 0) {
+        f.n = (size_t)got - head_n;
         client_use_foreseen(c, &f, shared, head_n);
     }
     mem_free(f.block);
-    return true;
+    return got;
 }
 
 static void client_on_readable(struct conn *conn)
@@ -528,7 +527,9 @@ static void client_on_readable(struct conn *conn)
             client_lost(c, CLIENT_LOSS_GONE);
         return;
     }
-    if (!client_read_sized(c, &got) && !client_read_foreseen(c, shared, &got)) {
+    if (client_foresees(c)) {
+        got = client_read_foreseen(c, shared);
+    } else if (!client_read_sized(c, &got)) {
         got = conn_read(conn, shared, c->state == CLIENT_BODY ? LOOP_READ_BYTES : CLIENT_FIRST_READ);
         if (got > 0)
             client_use(c, shared, (size_t)got);
