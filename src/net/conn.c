@@ -17,7 +17,7 @@
 /* Parts that have at most so many bytes together are sent as one. */
 #define CONN_JOINED_BYTES 4096
 
-/* What plain connections do not need is not compiled into what they do with every chunk. */
+/* What plain connections do not need, or not often, is not compiled into what they do with every chunk. */
 #define CONN_APART __attribute__((noinline))
 
 /* What a connection has besides when it speaks TLS. */
@@ -41,6 +41,12 @@ static void conn_readable(struct conn *c)
         c->ops->readable(c);
 }
 
+CONN_APART static void conn_writable(struct conn *c)
+{
+    if (!conn_flush(c) || conn_pending(c) == 0)
+        c->ops->drained(c);
+}
+
 static void conn_on_ready(struct loop_watch *w, uint32_t what)
 {
     struct conn *c = CONTAINER_OF(w, struct conn, watch);
@@ -51,10 +57,8 @@ static void conn_on_ready(struct loop_watch *w, uint32_t what)
     }
     if (c->tls != NULL)
         what = conn_tls_event(c, what);
-    if ((what & EPOLLOUT) && c->writing) {
-        if (!conn_flush(c) || conn_pending(c) == 0)
-            c->ops->drained(c);
-    }
+    if ((what & EPOLLOUT) && c->writing)
+        conn_writable(c);
     /* The owner may have closed the connection, or lost interest, in the call above. */
     if ((what & EPOLLIN) && (c->reading || c->watching))
         conn_readable(c);
@@ -166,7 +170,7 @@ static const char *conn_handshake(struct conn *c)
     return NULL;
 }
 
-static uint32_t conn_tls_event(struct conn *c, uint32_t what)
+CONN_APART static uint32_t conn_tls_event(struct conn *c, uint32_t what)
 {
     struct conn_tls *t = c->tls;
 
@@ -211,7 +215,7 @@ static const char *conn_connect_error(const struct conn *c)
 }
 
 /* A connect has ended, or the handshake goes on. */
-static void conn_go_on_connecting(struct conn *c)
+CONN_APART static void conn_go_on_connecting(struct conn *c)
 {
     /* A handshake on a socket whose connect failed fails with the same error. */
     const char *why = c->tls != NULL ? conn_handshake(c) : conn_connect_error(c);
@@ -397,7 +401,7 @@ static inline int conn_push(struct conn *c, struct iovec *iov, unsigned n)
     return (int)n;
 }
 
-static bool conn_keep(struct conn *c, const struct iovec *iov, unsigned n)
+CONN_APART static bool conn_keep(struct conn *c, const struct iovec *iov, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
         if (!buf_append(&c->out, iov[i].iov_base, iov[i].iov_len)) {
