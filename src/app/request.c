@@ -23,6 +23,9 @@
 /* A body up to here stands behind its head, in the same block: what comes in one read, more or less. */
 #define REQUEST_BODY_INSIDE (16 * 1024)
 
+/* What most requests do not need, or no chunk does, is not compiled into what all go through. */
+#define REQUEST_APART __attribute__((noinline))
+
 static void request_start_attempt(struct request *r, bool fresh);
 
 /* ---- states ---- */
@@ -462,7 +465,7 @@ void request_ready(struct request *r)
 /* ---- leaving the queue ---- */
 
 /* Whether the session meets its pod; its next request comes here. */
-static void request_stick(struct request *r)
+REQUEST_APART static void request_stick(struct request *r)
 {
     struct model *m = r->route->model;
     const struct model_target *warm = r->warm_pod_id != 0 ? model_target_of(m, r->warm_pod_id) : NULL;
@@ -605,7 +608,7 @@ static bool request_was_work(const struct request *r)
 }
 
 /* What it cost its user: a stream without usage is taken for a token in each event. */
-static void request_charge(struct request *r)
+REQUEST_APART static void request_charge(struct request *r)
 {
     struct request_tokens none = {.input = request_was_work(r) ? r->run.input_tokens : 0};
     struct request_tokens *t = r->tokens != NULL ? r->tokens : &none;
@@ -817,9 +820,8 @@ static enum http1_framing request_framing(const struct request *r, const struct 
     return r->minor >= 1 ? HTTP1_CHUNKED : HTTP1_UNTIL_CLOSE;
 }
 
-/* Kept out of what each chunk of a stream goes through. */
-static __attribute__((noinline)) bool request_answer_head(struct request *r, const struct http1_head *head,
-                                                          struct buf *out)
+REQUEST_APART static bool request_answer_head(struct request *r, const struct http1_head *head,
+                                              struct buf *out)
 {
     const enum http1_framing framing = request_framing(r, head);
     const bool keep = client_may_keep(r->client, framing);
