@@ -1,9 +1,11 @@
-/* What load and sink share: the clock, dying, the few parts of HTTP/1.1 they need, the mark of a timed SSE
- * chunk. They trust each other and the proxy between them; nothing here is meant for bytes from strangers.
+/* What load, sink and relay share: the clock, dying, loopback, the few parts of HTTP/1.1 they need, the mark
+ * of a timed SSE chunk. They trust each other and the proxy between them; nothing here is meant for bytes
+ * from strangers.
  */
 #ifndef BENCH_H
 #define BENCH_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,6 +13,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
 
 /* A chunk's payload holds this mark and then BENCH_STAMP_DIGITS digits: CLOCK_MONOTONIC in ns when it was
@@ -54,6 +57,24 @@ static inline void bench_raise_descriptor_limit(void)
         limit.rlim_cur = limit.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
+}
+
+static inline struct sockaddr_in bench_loopback(int port)
+{
+    return (struct sockaddr_in){
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+}
+
+/* A non-blocking listener on loopback. */
+static inline int bench_listen(int port)
+{
+    const struct sockaddr_in a = bench_loopback(port);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (fd < 0 || bind(fd, (const struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 65535) < 0)
+        bench_die("listen");
+    return fd;
 }
 
 /* Size of the head with its empty line; 0: not all there. */

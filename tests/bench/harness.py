@@ -357,6 +357,13 @@ def start_nginx(setup):
     return p
 
 
+def start_relay(setup):
+    p = Process("relay", [os.path.join(BENCH, "relay"), "--port", str(setup.port), "--to", str(setup.pods[0])], PROXY_CORE,
+                setup.log("relay.log"))
+    p.wait_for(setup.port, "/v1/models")
+    return p
+
+
 def start_peer(name, template, setup, seconds=600):
     words = [w.replace("{port}", str(setup.port)).replace("{backend}", f"http://127.0.0.1:{setup.pods[0]}")
              .replace("{backend_port}", str(setup.pods[0])).replace("{model}", MODEL) for w in shlex.split(template)]

@@ -315,9 +315,7 @@ static void watch(const struct conn *c, int operation)
 /* Waits for the connection, so that no backlog overflows. */
 static void open_conn(struct conn *c)
 {
-    const struct sockaddr_in a = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)options.port),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in a = bench_loopback(options.port);
     const int on = 1;
 
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -3,7 +3,7 @@
 
 In each round every contender serves the same load from the same load generator, freshly started, alone on its core.
 "router" has session boost, metrics and the access log on and does not read token usage, a feature of its own as no other proxy
-has it (make bench-features says what that costs); "router-tokens" does, as is the default.
+has it (make bench-features says what that costs); "router-tokens" does, as is the default. "relay" looks at none of the bytes and is what no proxy comes below: see relay.c.
 Ratios are taken within a round, then the median over the rounds. `--help` lists the options.
 """
 import argparse
@@ -51,16 +51,17 @@ DEPTH_OPTIONS = {"MAX_CONNECTIONS": str(DEPTH + 100), "QUEUE_MAX_REQUESTS": str(
 
 CASES = [
     Case("1k", "1 KB POST, 64 connections", goal=0.75, syscalls=True,
-         contenders=("router", "router-tokens", "haproxy", "haproxy-nolog", "nginx", "direct")),
-    Case("1k-1000", "1 KB POST, 1,000 connections", connections=1000, goal=0.50),
+         contenders=("router", "router-tokens", "haproxy", "haproxy-nolog", "nginx", "relay", "direct")),
+    Case("1k-1000", "1 KB POST, 1,000 connections", connections=1000, goal=0.50,
+         contenders=("router", "haproxy", "nginx", "relay")),
     Case("64k", "64 KB chat body, `model` last, 64 connections", body_bytes=65536, goal=0.60,
-         contenders=("router", "haproxy", "haproxy-whole", "nginx")),
+         contenders=("router", "haproxy", "haproxy-whole", "nginx", "relay")),
     Case("1m", "1 MB chat body, 16 connections", body_bytes=1 << 20, connections=16, goal=1.0, reference="haproxy-whole",
          contenders=("router", "haproxy", "haproxy-whole", "nginx")),
     Case("16m", "16 MB chat body, 4 connections", body_bytes=16 << 20, connections=4, goal=1.0, reference="haproxy-whole",
          contenders=("router", "haproxy", "haproxy-whole", "nginx")),
     Case("sse-1000", "SSE chunk of 200 B, 1,000 streams x 50 ms", mode="sse", connections=1000, interval_ms=50, goal=0.85,
-         syscalls=True, contenders=("router", "router-tokens", "haproxy", "nginx")),
+         syscalls=True, contenders=("router", "router-tokens", "haproxy", "nginx", "relay")),
     Case("sse-9900", "SSE chunk of 200 B, 9,900 streams x 500 ms", mode="sse", connections=harness.MAX_STREAMS,
          interval_ms=500, goal=0.85, quick=False),
     Case("latency", "1 KB POST at 10,000 requests/s", mode="open", connections=256, rate=10000,
@@ -84,6 +85,8 @@ def start(name, setup, peers, peer_start_s):
         return harness.start_haproxy(setup, logs=name != "haproxy-nolog", whole_bodies=name == "haproxy-whole")
     if name == "nginx":
         return harness.start_nginx(setup)
+    if name == "relay":
+        return harness.start_relay(setup)
     return harness.start_peer(name, peers[name], setup, peer_start_s)
 
 
@@ -195,10 +198,10 @@ class Bench:
         return (long[0] - short[0]) / (long[1] - short[1]) if short and long else None
 
     def contenders(self, case):
-        """The case's, as far as they are wanted: a quick run has one HAProxy, and the direct way only for latency."""
+        """The case's, as far as they are wanted: a quick run has one HAProxy, no relay, and the direct way only for latency."""
         names = [n for n in case.contenders if not self.options.only or n in self.options.only.split(",")]
         if self.options.quick:
-            names = [n for n in names if n == case.reference or not n.startswith("haproxy") and (n != "direct" or case.rate)]
+            names = [n for n in names if n == case.reference or not n.startswith(("haproxy", "relay")) and (n != "direct" or case.rate)]
         return names + (list(self.peers) if len(case.contenders) > 1 else [])
 
     def run(self, cases):
@@ -298,9 +301,9 @@ class Goals:
     def median(self, case, name, key):
         return median(column(self.results.get(case, {}).get(name, []), key))
 
-    def ratio(self, case, key="cpu_us"):
+    def ratio(self, case, key="cpu_us", name="router"):
         by_name = self.results.get(case.name, {})
-        return median(ratios(by_name.get("router", []), by_name.get(case.reference, []), key))
+        return median(ratios(by_name.get(name, []), by_name.get(case.reference, []), key))
 
     def added(self, name, key):
         by_name = self.results.get("latency", {})
@@ -312,6 +315,7 @@ class Goals:
             if case.goal:
                 whole = " with whole bodies" if case.reference == "haproxy-whole" else ""
                 self.line(f"CPU against HAProxy{whole}: {case.title}", self.ratio(case), case.goal)
+                self.line("    the bare relay's", self.ratio(case, name="relay"), None)
             if case.stream:
                 self.line("    p50 of the added delay in us, against HAProxy's", self.median(case.name, "router", "p50_us"),
                           self.median(case.name, "haproxy", "p50_us"), "{:.0f}")

@@ -350,18 +350,6 @@ static void accept_all(const struct conn *l)
         bench_die("accept");
 }
 
-static void listen_on(int port)
-{
-    const struct sockaddr_in a = {
-        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
-
-    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (fd < 0 || bind(fd, (const struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, 65535) < 0)
-        bench_die("sink: listen");
-    (void)new_conn(fd, true);
-}
-
 static void run_events(const struct epoll_event *events, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -449,7 +437,7 @@ int main(int argc, char **argv)
     make_models();
     make_chunk();
     for (size_t i = 0; i < options.n_ports; i++)
-        listen_on(options.ports[i]);
+        (void)new_conn(bench_listen(options.ports[i]), true);
     run();
     printf("{\"requests\":%llu,\"chunks\":%llu,\"late\":%llu}\n", (unsigned long long)n_requests,
            (unsigned long long)n_chunks, (unsigned long long)n_late);

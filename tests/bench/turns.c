@@ -198,7 +198,7 @@ static void call_close(struct call *c)
 
 static void call_send(struct turns *t, struct call *c)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in to = bench_loopback((int)t->ports[t->next_port++ % t->n_ports]);
     const int on = 1;
 
     make_request(t, c);
@@ -207,8 +207,7 @@ static void call_send(struct turns *t, struct call *c)
     if (c->fd < 0)
         bench_die("turns: socket");
     (void)setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    to.sin_port = htons((uint16_t)t->ports[t->next_port++ % t->n_ports]);
-    if (connect(c->fd, (struct sockaddr *)&to, sizeof(to)) < 0 && errno != EINPROGRESS)
+    if (connect(c->fd, (const struct sockaddr *)&to, sizeof(to)) < 0 && errno != EINPROGRESS)
         bench_die("turns: connect");
     watch(t, c, EPOLL_CTL_ADD, EPOLLOUT);
 }
