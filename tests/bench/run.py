@@ -134,7 +134,7 @@ class Bench:
         return setup
 
     def times(self, case):
-        warmup, seconds = (0.2, 0.6) if self.options.quick else (1.0, 3.0)
+        warmup, seconds = (0.2, 0.6) if self.options.quick else (0.7, 2.0)
         if case.connections > 5000:
             warmup, seconds = warmup + 0.7, seconds + 0.5
         if case.rate and case.rate < 100:
@@ -409,7 +409,7 @@ def report_queue(queue_ns):
 def read_arguments():
     a = argparse.ArgumentParser(description=__doc__)
     a.add_argument("--quick", action="store_true", help="3 short rounds")
-    a.add_argument("--rounds", type=int, help="interleaved rounds; default 7, quick 3")
+    a.add_argument("--rounds", type=int, help="interleaved rounds; default 11, quick 3")
     a.add_argument("--case", action="append", default=[], help="only these cases: " + ", ".join(c.name for c in CASES))
     a.add_argument("--only", help="only these contenders, separated by commas")
     a.add_argument("--peer", action="append", default=[], metavar="'NAME=COMMAND {port} {backend}'",
@@ -425,7 +425,7 @@ def read_arguments():
         a.error(f"no such case: {', '.join(sorted(unknown))}")
     if any("=" not in p for p in options.peer):
         a.error("--peer needs NAME=COMMAND")
-    options.rounds = options.rounds or (3 if options.quick else 7)
+    options.rounds = options.rounds or (3 if options.quick else 11)
     return options
 
 
