@@ -39,6 +39,7 @@ class Request(Message):
         self.raw_head, self.body = head, body
         lines = head[:-4].decode("latin-1").split("\r\n")
         self.method, self.path, self.version = lines[0].split(" ")
+        assert self.version == "HTTP/1.1", lines[0]
         self.fields = [(n, v.strip()) for n, v in (line.split(":", 1) for line in lines[1:])]
         self.gone = threading.Event()  # the router closed this connection
         self.gone_at = None
