@@ -56,7 +56,8 @@ objs_of = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
 base_objs   := $(call objs_of,$(call src_of,src/base/*.c))
 core_objs   := $(call objs_of,$(call src_of,src/core/*.c))
-router_objs := $(base_objs) $(core_objs) $(call objs_of,$(call src_of,src/net/*.c src/app/*.c))
+net_objs    := $(call objs_of,$(call src_of,src/net/*.c))
+router_objs := $(base_objs) $(core_objs) $(net_objs) $(call objs_of,$(call src_of,src/app/*.c))
 sim_objs    := $(call objs_of,$(call src_of,tests/sim/*.c))
 unit_bins   := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(call src_of,tests/unit/test_*.c))
 fuzz_bins   := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(call src_of,tests/fuzz/fuzz_*.c))
@@ -64,6 +65,7 @@ torture_objs := $(call objs_of,$(call src_of,tests/torture/*.c)) $(BUILD)/obj/te
 bench_bins  := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(call src_of,tests/bench/*.c))
 base_tests  := $(filter $(patsubst src/base/%.c,$(BUILD)/unit/test_%,$(wildcard src/base/*.c)) \
                  $(BUILD)/unit/test_util $(BUILD)/unit/test_list,$(unit_bins))
+net_tests   := $(filter $(patsubst src/net/%.c,$(BUILD)/unit/test_%,$(wildcard src/net/*.c)),$(unit_bins))
 c_files      = $(call src_of,include/*.h src/*/*.c src/*/*.h tests/unit/*.[ch] tests/fuzz/*.[ch] tests/sim/*.[ch] \
                  tests/bench/*.[ch] tests/torture/*.[ch] tests/torture/preload/*.c)
 
@@ -202,13 +204,18 @@ $(torture_clock) $(torture_alloc): $(BUILD)/torture-%.so: tests/torture/preload/
 	$(call say,LINK)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -fPIC -shared -o $@ $< -ldl
 
-# Tests of base see base alone, tests of core see base and core: a call upwards is a link error.
+# Tests of base see base alone, tests of core see base and core, tests of net all but app: a call upwards is a link error.
 $(base_tests): $(BUILD)/unit/%: $(BUILD)/obj/tests/unit/%.o $(base_objs)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(link_flags) -o $@ $^ -lcmocka $(CJSON_LIBS)
 
-$(filter-out $(base_tests),$(unit_bins)): $(BUILD)/unit/%: $(BUILD)/obj/tests/unit/%.o $(base_objs) $(core_objs) $(LLHTTP_OBJS)
+$(net_tests): $(BUILD)/unit/%: $(BUILD)/obj/tests/unit/%.o $(base_objs) $(core_objs) $(net_objs) $(LLHTTP_OBJS)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(link_flags) -o $@ $^ -lcmocka $(EVENT_LIBS) $(TLS_LIBS) $(CURL_LIBS) $(CORE_LIBS)
+
+$(filter-out $(base_tests) $(net_tests),$(unit_bins)): $(BUILD)/unit/%: $(BUILD)/obj/tests/unit/%.o $(base_objs) $(core_objs) $(LLHTTP_OBJS)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(link_flags) -o $@ $^ -lcmocka $(CORE_LIBS)

@@ -11,13 +11,19 @@
 #define LISTEN_BATCH    64
 #define LISTEN_TEXT_MAX 64
 
+struct listen_socket {
+    struct loop_watch watch;
+    struct listener *owner;
+    int fd;
+};
+
 struct listener {
     struct loop *loop;
-    int fds[LISTEN_SOCKETS];
-    struct event *events[LISTEN_SOCKETS];
+    struct listen_socket sockets[LISTEN_SOCKETS];
     size_t n;
     uint16_t port; /* the real one */
     bool paused;
+    bool watching;            /* neither paused nor resting */
     struct wheel_timer retry; /* after EMFILE */
     int64_t complained_us;    /* the last log line about EMFILE */
     /* Takes over the non-blocking fd. May call listen_pause. */

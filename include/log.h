@@ -1,6 +1,6 @@
 /* log: levels, text or JSON lines, and sinks that never block the caller. A sink gathers lines in a bounded
  * buffer and writes them in batches when it is flushed; what does not fit is dropped and counted. It does not
- * know the event loop: the loop flushes at the end of each turn. */
+ * know the event loop: the loop flushes before it waits, and once a millisecond while it need not wait. */
 #ifndef LOG_H
 #define LOG_H
 

@@ -1,6 +1,11 @@
-/* loop: the one event loop: events, coarse timers, work put off to the end of a turn, and one time stamp for
- * each turn. A turn is: wait, run the callbacks of what became ready (pods before clients), run the deferred
- * tasks, free what was buried, end-of-turn hook. */
+/* loop: the one event loop: events, coarse timers, work put off to the end of a turn or to the next one, and
+ * one time stamp for each turn. A turn is: wait, run what was put off to it, run the callbacks of what became
+ * ready (pods before clients), run the deferred tasks, free what was buried, end-of-turn hook.
+ *
+ * There are three sets of descriptors, each a member of the next: the clients', the pods', libevent's. A turn
+ * waits at the last one, and so for everything. But at its end a busy turn asks the pods' set what is ready
+ * already, and if something is, the next turn handles that without a wait, which saves a system call. Then
+ * timers, signals and other sockets come a millisecond and a turn later at most. */
 #ifndef LOOP_H
 #define LOOP_H
 
@@ -11,7 +16,7 @@
 #include "list.h"
 #include "wheel.h"
 
-/* Work for the end of this turn; queued at most once at a time. */
+/* Work for the end of this turn or for the next one; queued at most once at a time. */
 struct loop_task {
     struct list link;
     void (*run)(struct loop_task *t);
@@ -23,7 +28,8 @@ struct loop_grave {
     void (*free)(struct loop_grave *g);
 };
 
-/* Whom a connection leads to: in each turn the pods' are looked at first. */
+/* Whom a connection leads to: in each turn the pods' are looked at first. Those who want to become clients
+ * are on the side of the clients. */
 enum loop_side { LOOP_UPSTREAM, LOOP_DOWNSTREAM, LOOP_SIDES };
 
 /* A descriptor that is looked at with every request or chunk. libevent has everything else: its bookkeeping
@@ -37,7 +43,8 @@ struct loop_watch_ops {
     /* EPOLLIN, EPOLLOUT, both after an error or hang-up. May come once more in the turn in which the watch
      * ended. */
     void (*ready)(struct loop_watch *w, uint32_t events);
-    /* Reads what has come, at most n bytes, before `ready` says so: see struct loop_ahead. False: not now. */
+    /* Of pods alone: reads what has come, at most n bytes, before `ready` says so: see struct loop_ahead.
+     * False: not now. */
     bool (*read)(struct loop_watch *w, char *p, size_t n_bytes, ssize_t *got);
 };
 
@@ -56,25 +63,23 @@ struct loop_ahead {
 #define LOOP_AHEAD_EACH  (4 * 1024)
 #define LOOP_AHEAD_BYTES (32 * 1024)
 
-/* All connections of one side. */
-struct loop_set {
-    int fd; /* an epoll set, itself an event of libevent's */
-    struct event *event;
-    bool ready; /* at least one of them is, in this turn */
-};
-
 struct loop {
     struct event_base *base;
-    struct loop_set sets[LOOP_SIDES];
+    int sets[LOOP_SIDES];           /* epoll sets: the clients' is in the pods' */
+    struct event *event;            /* the pods' set, in libevent's */
+    bool pods_ready, clients_ready; /* perhaps, in this turn */
+    unsigned handled;               /* pods and clients, in this turn */
+    bool waits;                     /* the next turn, at libevent's set */
+    int64_t look_us;                /* from then on turns look at libevent */
     struct wheel wheel;
     struct event *tick;
     bool ticking;
-    struct list tasks;
+    struct list tasks, next;   /* for the end of this turn, for the next turn */
     struct loop_grave *graves; /* the last one buried first */
     int64_t now_us;            /* 0 = not stamped yet in this turn */
     int64_t wall_us;           /* the same moment by the clock on the wall; log lines of this turn have it */
     bool stopped;
-    void (*on_turn_end)(void *arg);
+    void (*on_turn_end)(void *arg); /* `waits` is known */
     void *on_turn_end_arg;
     size_t left;             /* see loop_may_come */
     struct loop_ahead ahead; /* for the watch that is being handled */
@@ -116,7 +121,10 @@ void loop_watch(struct loop *l, enum loop_side side, int fd, struct loop_watch *
 size_t loop_may_come(const struct loop *l);
 
 void loop_task_init(struct loop_task *t, void (*run)(struct loop_task *t));
+/* To the end of this turn. */
 void loop_defer(struct loop *l, struct loop_task *t);
+/* To the next turn, which does not wait. So work in slices lets everybody else have a turn in between. */
+void loop_defer_next(struct loop *l, struct loop_task *t);
 void loop_task_cancel(struct loop_task *t);
 void loop_bury(struct loop *l, struct loop_grave *g, void (*free_fn)(struct loop_grave *g));
 

@@ -378,14 +378,21 @@ static void server_measure_turn(struct server *s)
         s->longest_turn_us = us;
 }
 
-static void server_on_turn_end(void *arg)
+static void server_flush_logs(struct server *s)
 {
-    struct server *s = arg;
-
     log_sink_flush(log_sink());
     log_sink_flush(&s->access);
     if ((log_sink()->pending.len > 0 || s->access.pending.len > 0) && !wheel_pending(&s->log_timer))
         loop_timer_set(s->loop, &s->log_timer, loop_now_us(s->loop) + SERVER_LOG_RETRY_US);
+}
+
+/* Turns that follow each other at once share a write: the lines of a millisecond at most. */
+static void server_on_turn_end(void *arg)
+{
+    struct server *s = arg;
+
+    if (s->loop->waits)
+        server_flush_logs(s);
     server_measure_turn(s);
 }
 

@@ -2,7 +2,6 @@
 #include "conn.h"
 
 #include <errno.h>
-#include <event2/event_struct.h>
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -22,10 +21,11 @@
 
 /* What a connection has besides when it speaks TLS. */
 struct conn_tls {
+    struct conn *owner;
     struct tls *session;
-    struct event again;    /* next turn: bytes wait inside the session, and the socket is silent about them */
-    bool read_wants_write; /* reading goes on when the socket takes bytes */
-    bool write_wants_read; /* writing goes on after something was read */
+    struct loop_task again; /* bytes wait inside the session, and the socket is silent about them */
+    bool read_wants_write;  /* reading goes on when the socket takes bytes */
+    bool write_wants_read;  /* writing goes on after something was read */
 };
 
 static void conn_go_on_connecting(struct conn *c);
@@ -115,29 +115,27 @@ void conn_open(struct conn *c, struct loop *l, enum loop_side side, int fd, cons
 
 /* ---- TLS ---- */
 
-static void conn_on_again(evutil_socket_t fd, short what, void *arg)
+static void conn_on_again(struct loop_task *t)
 {
-    struct conn *c = arg;
+    struct conn *c = CONTAINER_OF(t, struct conn_tls, again)->owner;
 
-    (void)fd, (void)what;
     if (c->reading)
         c->ops->readable(c);
 }
 
-/* A timer of zero: in the next turn, so that one fast sender cannot hold this one. */
+/* In the next turn, so that one fast sender cannot hold this one. */
 static void conn_read_again(struct conn *c)
 {
-    static const struct timeval now = {0, 0};
-
     if (c->reading && tls_has_more(c->tls->session))
-        event_add(&c->tls->again, &now);
+        loop_defer_next(c->loop, &c->tls->again);
 }
 
 void conn_secure(struct conn *c, struct tls *session)
 {
     c->tls = mem_zalloc(sizeof *c->tls);
+    c->tls->owner = c;
     c->tls->session = session;
-    event_assign(&c->tls->again, c->loop->base, -1, 0, conn_on_again, c);
+    loop_task_init(&c->tls->again, conn_on_again);
     c->connecting = true;
 }
 
@@ -147,7 +145,7 @@ static void conn_drop_tls(struct conn *c, bool goodbye)
         return;
     if (goodbye)
         tls_end_writing(c->tls->session);
-    event_del(&c->tls->again);
+    loop_task_cancel(&c->tls->again);
     tls_free(c->tls->session);
     mem_free(c->tls);
     c->tls = NULL;

@@ -20,7 +20,7 @@ struct kubeapi {
     int64_t watch_us;
     struct curl_slist *headers, *connect_to;
     struct list busy; /* kubeapi_work */
-    struct event *more;
+    struct loop_task more;
 };
 
 /* ---- files ---- */
@@ -120,7 +120,7 @@ static void kubeapi_use_tls_name(struct kubeapi *a)
     a->k.server = server;
 }
 
-static void kubeapi_on_more(evutil_socket_t fd, short what, void *arg);
+static void kubeapi_on_more(struct loop_task *t);
 
 static bool kubeapi_load(struct kubeapi *a, const struct kubeapi_options *o, char **error)
 {
@@ -136,12 +136,8 @@ struct kubeapi *kubeapi_new(struct loop *l, struct curlev *c, const struct kubea
     a->curl = c;
     a->watch_us = o->watch_us;
     list_init(&a->busy);
-    a->more = event_new(l->base, -1, 0, kubeapi_on_more, a);
+    loop_task_init(&a->more, kubeapi_on_more);
     *error = NULL;
-    if (a->more == NULL) {
-        *error = mem_strdup("no event could be made");
-        goto fail;
-    }
     if (!kubeapi_load(a, o, error))
         goto fail;
     a->insecure = o->insecure || a->k.insecure;
@@ -160,8 +156,7 @@ void kubeapi_free(struct kubeapi *a)
     kubeconfig_free(&a->k);
     curl_slist_free_all(a->headers);
     curl_slist_free_all(a->connect_to);
-    if (a->more != NULL)
-        event_free(a->more);
+    loop_task_cancel(&a->more);
     mem_free(a->dir);
     mem_free(a);
 }
@@ -309,19 +304,16 @@ bool kubeapi_check(const struct kubeapi_options *o, char **error)
 
 static void kubeapi_go_on(struct kubeapi *a)
 {
-    static const struct timeval at_once = {0, 0};
-
-    if (!list_empty(&a->busy) && !event_pending(a->more, EV_TIMEOUT, NULL))
-        event_add(a->more, &at_once);
+    if (!list_empty(&a->busy))
+        loop_defer_next(a->loop, &a->more);
 }
 
-static void kubeapi_on_more(evutil_socket_t fd, short what, void *arg)
+static void kubeapi_on_more(struct loop_task *t)
 {
-    struct kubeapi *a = arg;
+    struct kubeapi *a = CONTAINER_OF(t, struct kubeapi, more);
     const int64_t end_us = loop_now_us(a->loop) + KUBEAPI_TURN_US;
     struct list *first;
 
-    (void)fd, (void)what;
     while ((first = list_first(&a->busy)) != NULL) {
         struct kubeapi_work *w = LIST_ITEM(first, struct kubeapi_work, link);
 

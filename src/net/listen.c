@@ -19,12 +19,11 @@ union listen_address {
 
 static void listen_enable(struct listener *l, bool on)
 {
-    for (size_t i = 0; i < l->n; i++) {
-        if (on)
-            event_add(l->events[i], NULL);
-        else
-            event_del(l->events[i]);
-    }
+    const uint32_t before = l->watching ? EPOLLIN : 0, now = on ? EPOLLIN : 0;
+
+    l->watching = on;
+    for (size_t i = 0; i < l->n && now != before; i++)
+        loop_watch(l->loop, LOOP_DOWNSTREAM, l->sockets[i].fd, &l->sockets[i].watch, before, now);
 }
 
 static void listen_on_retry(struct wheel_timer *t)
@@ -69,10 +68,13 @@ static void listen_accept(struct listener *l, int fd, int most)
     }
 }
 
-static void listen_on_ready(evutil_socket_t fd, short what, void *arg)
+static void listen_on_ready(struct loop_watch *w, uint32_t events)
 {
-    (void)what;
-    listen_accept(arg, fd, LISTEN_BATCH);
+    const struct listen_socket *s = CONTAINER_OF(w, struct listen_socket, watch);
+
+    (void)events;
+    if (s->owner->watching)
+        listen_accept(s->owner, s->fd, LISTEN_BATCH);
 }
 
 static bool listen_parse(const char *text, uint16_t port, union listen_address *a, socklen_t *n)
@@ -96,6 +98,7 @@ static bool listen_parse(const char *text, uint16_t port, union listen_address *
 /* 0, or an errno; *port is filled in when it was 0. */
 static int listen_socket(struct listener *l, const char *text, uint16_t *port)
 {
+    static const struct loop_watch_ops watch_ops = {listen_on_ready, NULL};
     union listen_address a;
     socklen_t n;
     int fd, one = 1, error;
@@ -114,8 +117,7 @@ static int listen_socket(struct listener *l, const char *text, uint16_t *port)
         return error;
     }
     *port = ntohs(a.any.sa_family == AF_INET ? a.v4.sin_port : a.v6.sin6_port);
-    l->events[l->n] = event_new(l->loop->base, fd, EV_READ | EV_PERSIST, listen_on_ready, l);
-    l->fds[l->n++] = fd;
+    l->sockets[l->n++] = (struct listen_socket){{&watch_ops}, l, fd};
     return 0;
 }
 
@@ -152,7 +154,7 @@ bool listen_open(struct listener *l, struct loop *loop, const char *bind_text, u
     int failed = EADDRINUSE;
 
     l->loop = loop;
-    l->paused = false;
+    l->paused = l->watching = false;
     l->complained_us = 0;
     wheel_timer_init(&l->retry, listen_on_retry);
     /* A free port of one family may be taken in the other: then another one is tried. */
@@ -184,18 +186,17 @@ void listen_pause(struct listener *l, bool paused)
 void listen_take_waiting(struct listener *l)
 {
     for (size_t i = 0; i < l->n; i++)
-        listen_accept(l, l->fds[i], SOMAXCONN);
+        listen_accept(l, l->sockets[i].fd, SOMAXCONN);
 }
 
 void listen_close(struct listener *l)
 {
     if (l->loop != NULL)
         loop_timer_cancel(l->loop, &l->retry);
-    for (size_t i = 0; i < l->n; i++) {
-        event_free(l->events[i]);
-        close(l->fds[i]);
-    }
+    for (size_t i = 0; i < l->n; i++)
+        close(l->sockets[i].fd);
     l->n = 0;
+    l->watching = false; /* closing ends the watch */
 }
 
 void listen_address_text(const struct sockaddr *a, char out[LISTEN_TEXT_MAX])

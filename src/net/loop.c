@@ -15,6 +15,18 @@
 /* Answers go before new requests, up to so many batches of them: what has been begun is finished first. Else
  * a thousand busy clients keep hundreds of requests between router and pods, all of them out of the cache. */
 #define LOOP_UPSTREAM_BATCHES 4
+/* When so many were handled in a turn something new has most likely come meanwhile: the turn asks for it at
+ * its end. To wait for it there, for a millisecond, was tried: so short a timer costs more than a system
+ * call. */
+#define LOOP_BUSY 4
+/* How long libevent is left alone meanwhile. */
+#define LOOP_LOOK_US US_PER_MS
+
+/* What is ready on one side. */
+struct loop_batch {
+    int n;
+    struct epoll_event ready[LOOP_BATCH];
+};
 
 static void loop_on_tick(evutil_socket_t fd, short what, void *arg)
 {
@@ -28,22 +40,14 @@ static void loop_on_tick(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-static void loop_on_set(evutil_socket_t fd, short what, void *arg)
+static void loop_read_ahead(struct loop *l, const struct loop_batch *b, struct loop_ahead *ahead)
 {
-    struct loop_set *set = arg;
-
-    (void)fd, (void)what;
-    set->ready = true;
-}
-
-static void loop_read_ahead(struct loop *l, const struct epoll_event *ready, struct loop_ahead *ahead, int n)
-{
-    for (int i = 0; i < n; i++) {
-        struct loop_watch *w = ready[i].data.ptr;
+    for (int i = 0; i < b->n; i++) {
+        struct loop_watch *w = b->ready[i].data.ptr;
         char *p = l->read_buffer + l->read_at;
 
         ahead[i].watch = NULL;
-        if (ready[i].events != EPOLLIN || l->read_at > LOOP_AHEAD_BYTES - LOOP_AHEAD_EACH ||
+        if (b->ready[i].events != EPOLLIN || l->read_at > LOOP_AHEAD_BYTES - LOOP_AHEAD_EACH ||
             !w->ops->read(w, p, LOOP_AHEAD_EACH, &ahead[i].got))
             continue;
         ahead[i].watch = w;
@@ -52,19 +56,18 @@ static void loop_read_ahead(struct loop *l, const struct epoll_event *ready, str
     }
 }
 
-static int loop_handle_batch(struct loop *l, enum loop_side side)
+static void loop_handle(struct loop *l, const struct loop_batch *b, enum loop_side side)
 {
-    struct epoll_event ready[LOOP_BATCH];
     struct loop_ahead ahead[LOOP_BATCH];
-    const int n = epoll_wait(l->sets[side].fd, ready, LOOP_BATCH, 0);
-    const bool reads_ahead = side == LOOP_UPSTREAM && n > 1;
-    const size_t others = side == LOOP_DOWNSTREAM ? (size_t)n - 1 : LOOP_MANY; /* clients come after pods */
+    const bool reads_ahead = side == LOOP_UPSTREAM && b->n > 1;
+    const size_t others =
+        side == LOOP_DOWNSTREAM ? (size_t)b->n - 1 : LOOP_MANY; /* clients come after pods */
 
     if (reads_ahead)
-        loop_read_ahead(l, ready, ahead, n);
-    for (int i = 0; i < n; i++) {
-        struct loop_watch *w = ready[i].data.ptr;
-        const uint32_t events = ready[i].events;
+        loop_read_ahead(l, b, ahead);
+    for (int i = 0; i < b->n; i++) {
+        struct loop_watch *w = b->ready[i].data.ptr;
+        const uint32_t events = b->ready[i].events;
 
         l->left = others - (size_t)i;
         if (reads_ahead)
@@ -74,17 +77,47 @@ static int loop_handle_batch(struct loop *l, enum loop_side side)
     l->ahead.watch = NULL;
     l->read_at = 0;
     l->left = LOOP_MANY;
-    return n;
+    l->handled += (unsigned)b->n;
 }
 
-static void loop_handle(struct loop *l, enum loop_side side, unsigned batches)
+/* Their set stands among the pods without a watch. */
+static void loop_take_out_clients(struct loop *l, struct loop_batch *b)
 {
-    struct loop_set *set = &l->sets[side];
-
-    while (set->ready) {
-        batches--;
-        set->ready = loop_handle_batch(l, side) == LOOP_BATCH && batches > 0;
+    for (int i = 0; i < b->n; i++) {
+        if (b->ready[i].data.ptr == NULL) {
+            b->ready[i] = b->ready[--b->n];
+            l->clients_ready = true;
+            return;
+        }
     }
+}
+
+/* False: neither pods nor clients have something new. */
+static bool loop_ask_pods(struct loop *l, struct loop_batch *b)
+{
+    const int n = epoll_wait(l->sets[LOOP_UPSTREAM], b->ready, LOOP_BATCH, 0);
+
+    l->pods_ready = n == LOOP_BATCH;
+    b->n = n > 0 ? n : 0;
+    loop_take_out_clients(l, b);
+    return n > 0;
+}
+
+static void loop_handle_pods(struct loop *l, struct loop_batch *b)
+{
+    loop_handle(l, b, LOOP_UPSTREAM);
+    for (unsigned i = 1; l->pods_ready && i < LOOP_UPSTREAM_BATCHES; i++) {
+        loop_ask_pods(l, b);
+        loop_handle(l, b, LOOP_UPSTREAM);
+    }
+}
+
+static void loop_handle_clients(struct loop *l, struct loop_batch *b)
+{
+    const int n = epoll_wait(l->sets[LOOP_DOWNSTREAM], b->ready, LOOP_BATCH, 0);
+
+    b->n = n > 0 ? n : 0;
+    loop_handle(l, b, LOOP_DOWNSTREAM);
 }
 
 void loop_watch(struct loop *l, enum loop_side side, int fd, struct loop_watch *w, uint32_t before,
@@ -94,25 +127,30 @@ void loop_watch(struct loop *l, enum loop_side side, int fd, struct loop_watch *
     struct epoll_event e = {.events = now, .data.ptr = w};
 
     /* The owner's time limits end what cannot be watched. */
-    if (epoll_ctl(l->sets[side].fd, change, fd, &e) < 0)
+    if (epoll_ctl(l->sets[side], change, fd, &e) < 0)
         log_error("cannot watch a connection", LOG_STR("error", strerror(errno)));
 }
 
-static bool loop_open_set(struct loop *l, struct loop_set *set)
+static void loop_on_pods(evutil_socket_t fd, short what, void *arg)
 {
-    set->fd = epoll_create1(EPOLL_CLOEXEC);
-    if (set->fd < 0)
-        return false;
-    set->event = event_new(l->base, set->fd, EV_READ | EV_PERSIST, loop_on_set, set);
-    return set->event != NULL && event_add(set->event, NULL) == 0;
+    struct loop *l = arg;
+
+    (void)fd, (void)what;
+    l->pods_ready = true;
 }
 
-static void loop_close_set(struct loop_set *set)
+static bool loop_open_sets(struct loop *l)
 {
-    if (set->event != NULL)
-        event_free(set->event);
-    if (set->fd >= 0)
-        close(set->fd);
+    struct epoll_event clients = {.events = EPOLLIN, .data.ptr = NULL};
+
+    for (unsigned i = 0; i < LOOP_SIDES; i++) {
+        l->sets[i] = epoll_create1(EPOLL_CLOEXEC);
+        if (l->sets[i] < 0)
+            return false;
+    }
+    l->event = event_new(l->base, l->sets[LOOP_UPSTREAM], EV_READ | EV_PERSIST, loop_on_pods, l);
+    return l->event != NULL && event_add(l->event, NULL) == 0 &&
+           epoll_ctl(l->sets[LOOP_UPSTREAM], EPOLL_CTL_ADD, l->sets[LOOP_DOWNSTREAM], &clients) == 0;
 }
 
 static bool loop_open(struct loop *l, const struct event_config *cfg)
@@ -121,14 +159,16 @@ static bool loop_open(struct loop *l, const struct event_config *cfg)
     if (l->base == NULL)
         return false;
     l->tick = event_new(l->base, -1, EV_PERSIST, loop_on_tick, l);
-    return l->tick != NULL && loop_open_set(l, &l->sets[LOOP_UPSTREAM]) &&
-           loop_open_set(l, &l->sets[LOOP_DOWNSTREAM]);
+    return l->tick != NULL && loop_open_sets(l);
 }
 
 static void loop_close(struct loop *l)
 {
+    if (l->event != NULL)
+        event_free(l->event);
     for (unsigned i = 0; i < LOOP_SIDES; i++)
-        loop_close_set(&l->sets[i]);
+        if (l->sets[i] >= 0)
+            close(l->sets[i]);
     if (l->tick != NULL)
         event_free(l->tick);
     if (l->base != NULL)
@@ -143,8 +183,9 @@ struct loop *loop_new(void)
     bool open;
 
     list_init(&l->tasks);
+    list_init(&l->next);
     l->left = LOOP_MANY;
-    l->sets[LOOP_UPSTREAM].fd = l->sets[LOOP_DOWNSTREAM].fd = -1;
+    l->sets[LOOP_UPSTREAM] = l->sets[LOOP_DOWNSTREAM] = -1;
     /* Timers go by milliseconds: a precise one would cost a system call before every wait. */
     if (cfg != NULL)
         event_config_set_flag(cfg, EVENT_BASE_FLAG_NOLOCK);
@@ -159,16 +200,31 @@ struct loop *loop_new(void)
     return l;
 }
 
+static void loop_run_first(struct list *tasks)
+{
+    struct loop_task *t = LIST_ITEM(list_first(tasks), struct loop_task, link);
+
+    list_del(&t->link);
+    t->run(t);
+}
+
 static void loop_run_tasks(struct loop *l)
 {
-    struct list *first;
+    while (!list_empty(&l->tasks))
+        loop_run_first(&l->tasks);
+}
 
-    while ((first = list_first(&l->tasks)) != NULL) {
-        struct loop_task *t = LIST_ITEM(first, struct loop_task, link);
+/* What is put off meanwhile is for the turn after this one. */
+static void loop_run_next(struct loop *l)
+{
+    struct list end;
 
-        list_del(first);
-        t->run(t);
-    }
+    if (list_empty(&l->next))
+        return;
+    list_push_back(&l->next, &end);
+    while (list_first(&l->next) != &end)
+        loop_run_first(&l->next);
+    list_del(&end);
 }
 
 static void loop_free_graves(struct loop *l)
@@ -181,26 +237,56 @@ static void loop_free_graves(struct loop *l)
     }
 }
 
-static void loop_end_turn(struct loop *l)
+/* Is something new there already? Else the next turn waits. */
+static bool loop_goes_on(struct loop *l, struct loop_batch *b)
+{
+    if (l->handled >= LOOP_BUSY && l->now_us < l->look_us && loop_ask_pods(l, b))
+        return true;
+    l->look_us = l->now_us + LOOP_LOOK_US;
+    return false;
+}
+
+/* Finds out what the next turn handles, if that is there. */
+static void loop_end_turn(struct loop *l, struct loop_batch *b)
 {
     loop_run_tasks(l);
     loop_free_graves(l);
+    l->pods_ready = l->clients_ready = false;
+    b->n = 0;
+    l->waits = !loop_goes_on(l, b);
+    l->handled = 0;
     if (l->on_turn_end != NULL)
         l->on_turn_end(l->on_turn_end_arg);
     l->now_us = 0;
     log_set_time(0);
 }
 
+/* For anything, as long as it takes. */
+static void loop_wait(struct loop *l, struct loop_batch *b)
+{
+    const int wait = list_empty(&l->next) ? 0 : EVLOOP_NONBLOCK;
+
+    if (event_base_loop(l->base, EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY | wait) < 0)
+        l->stopped = true;
+    if (l->pods_ready)
+        loop_ask_pods(l, b);
+}
+
 void loop_run(struct loop *l)
 {
-    loop_end_turn(l);
-    while (!l->stopped) {
-        if (event_base_loop(l->base, EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY) < 0)
-            break;
+    struct loop_batch b;
 
-        loop_handle(l, LOOP_UPSTREAM, LOOP_UPSTREAM_BATCHES);
-        loop_handle(l, LOOP_DOWNSTREAM, 1);
-        loop_end_turn(l);
+    loop_end_turn(l, &b);
+    while (!l->stopped) {
+        if (l->waits)
+            loop_wait(l, &b);
+        (void)loop_now_us(l);
+        loop_run_next(l);
+        loop_handle_pods(l, &b);
+        /* More pods may hide that clients are ready. */
+        if (l->clients_ready || l->pods_ready)
+            loop_handle_clients(l, &b);
+        loop_end_turn(l, &b);
     }
 }
 
@@ -246,6 +332,12 @@ void loop_defer(struct loop *l, struct loop_task *t)
 {
     if (list_empty(&t->link))
         list_push_back(&l->tasks, &t->link);
+}
+
+void loop_defer_next(struct loop *l, struct loop_task *t)
+{
+    if (list_empty(&t->link))
+        list_push_back(&l->next, &t->link);
 }
 
 void loop_task_cancel(struct loop_task *t)
