@@ -679,7 +679,7 @@ static void client_drop_body(struct client *c)
 /* The half-closed goodbye: the answer must not be lost to the RST that unread request bytes would cause. */
 static void client_say_goodbye(struct client *c)
 {
-    if (!c->refused && c->in.len == 0) {
+    if (!c->refused && c->in.len == 0 && !conn_has_unread(&c->conn)) {
         client_close(c);
         return;
     }

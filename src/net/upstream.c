@@ -126,8 +126,6 @@ static const char *upstream_why_not_reusable(const struct upstream_conn *u, bool
         return "the request was not taken whole";
     if (u->up->pod->leaving)
         return "the pod leaves";
-    if (u->rules->keepalive_us <= 0)
-        return "UPSTREAM_KEEPALIVE is 0";
     return NULL;
 }
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import signal
 import threading
 import time
 
@@ -361,6 +362,19 @@ def test_connection_close_is_honoured(router, pod):
     r = c.answer()
     assert r.header("Connection").lower() == "close"
     assert c.wait_closed() == b""
+
+
+def test_bytes_behind_the_last_request_do_not_reset_its_answer(router, pod):
+    """They arrive with the pod's answer, which is looked at first."""
+    c = router.client()
+    c.request(body={"model": "m"}, headers=[("Connection", "close")])
+    q = pod.next()
+    router.signal(signal.SIGSTOP)
+    q.reply(body=b"whole")
+    c.send(b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n")
+    router.signal(signal.SIGCONT)
+    assert c.answer().body == b"whole"
+    assert not c.fill()  # FIN, no RST
 
 
 def test_keep_alive_many_requests(router, pod):
