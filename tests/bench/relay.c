@@ -1,6 +1,6 @@
 /* relay: passes bytes between a client and a pod and looks at none of them: one recv and one send in each
- * direction, level-triggered epoll, nothing else. What it costs is the kernel's part, below which no proxy on
- * this machine comes that serves each connection by itself.
+ * direction, level-triggered epoll, nothing else. What it costs is the kernel's part of a proxy that passes
+ * on each read at once.
  *
  *   --port P    where clients connect; each connection has one to the pod
  *   --to P      the pod's
@@ -11,7 +11,6 @@
 #include <getopt.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>

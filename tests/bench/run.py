@@ -3,7 +3,8 @@
 
 In each round every contender serves the same load from the same load generator, freshly started, alone on its core.
 "router" has session boost, metrics and the access log on and does not read token usage, a feature of its own as no other proxy
-has it (make bench-features says what that costs); "router-tokens" does, as is the default. "relay" looks at none of the bytes and is what no proxy comes below: see relay.c.
+has it (make bench-features says what that costs); "router-tokens" does, as is the default. "relay" looks at none of the bytes:
+what it costs is the kernel's.
 Ratios are taken within a round, then the median over the rounds. `--help` lists the options.
 """
 import argparse
