@@ -35,8 +35,8 @@ struct headers_request {
     bool readable_answer; /* without Accept-Encoding: the router has to understand the answer */
 };
 MUST_CHECK bool headers_request_block(struct buf *out, const struct headers_request *r, size_t *line_bytes);
-/* "Host: AUTHORITY\r\nContent-Length: ", the same for all requests to a pod; to be freed. */
 #define HEADERS_AUTHORITY_MAX (AUTHORITY_HOST_MAX + 6) /* with a colon and a port */
+/* "Host: AUTHORITY\r\nContent-Length: ", the same for all requests to a pod; to be freed. */
 char *headers_pod_start(const char *authority);
 /* "N\r\n", of the body that follows. Returns its length. */
 size_t headers_pod_length(char out[NUMBER_TEXT_MAX], size_t n_bytes);

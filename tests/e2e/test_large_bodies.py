@@ -176,6 +176,28 @@ def finish_turn(router, pod, **options):
     assert c.answer().status == 200
 
 
+def check_ranking_in_one_turn(router, pod, n_bytes):
+    """The stranger is looked at first, and the follow-up goes first."""
+    finish_turn(router, pod)
+    stranger, follow_up = taken_up(router, 2)
+    router.signal(signal.SIGSTOP)
+    stranger.chat(tag="stranger", pad="x" * n_bytes)
+    follow_up.chat(session="s", tag="follow-up", pad="x" * n_bytes)
+    router.signal(signal.SIGCONT)
+    for tag in ("follow-up", "stranger"):
+        q = pod.next()
+        assert q.tag == tag
+        q.reply()
+    assert stranger.answer().status == follow_up.answer().status == 200
+
+
+@SIZES
+def test_who_comes_in_one_turn_is_ranked(start, n_bytes):
+    """Also when bodies are large, which go at once where that changes nothing."""
+    pod = start.pod()
+    check_ranking_in_one_turn(start.router({"m": [pod]}, session_boost_inflight_per_pod=1), pod, n_bytes)
+
+
 @SIZES
 @pytest.mark.parametrize("shared", [True, False])
 def test_large_body_beside_the_queue_of_another_model(start, shared, n_bytes):
@@ -238,14 +260,4 @@ def test_large_body_over_tls(start, tmp_path, n_bytes):
     cert, key = authority.issue("router")
     pod = start.pod()
     router = start.router({"m": [pod]}, session_boost_inflight_per_pod=1, tls=authority.client(), router_tls_cert=cert, router_tls_key=key)
-    finish_turn(router, pod)
-    stranger, follow_up = taken_up(router, 2)
-    router.signal(signal.SIGSTOP)
-    stranger.chat(tag="stranger", pad="x" * n_bytes)
-    follow_up.chat(session="s", tag="follow-up", pad="x" * n_bytes)
-    router.signal(signal.SIGCONT)
-    for tag in ("follow-up", "stranger"):
-        q = pod.next()
-        assert q.tag == tag
-        q.reply()
-    assert stranger.answer().status == follow_up.answer().status == 200
+    check_ranking_in_one_turn(router, pod, n_bytes)

@@ -672,29 +672,6 @@ def test_what_pods_say_is_looked_at_before_what_clients_say(start):
     assert first.answer().status == follow_up.answer().status == 200
 
 
-@pytest.mark.parametrize("n_bytes", [100, 40000])
-def test_who_comes_in_one_turn_is_ranked(start, n_bytes):
-    """Also when bodies are large, which go at once where that changes nothing."""
-    pod = start.pod()
-    router = start.router({"m": [pod]}, session_boost_inflight_per_pod=1)
-    stranger, follow_up = router.client(), router.client()
-    first = router.start_chat(session="s")
-    pod.next().reply()
-    assert first.answer().status == 200
-    for c in (stranger, follow_up):  # both connections are taken up, the stranger's first
-        c.request("GET", "/healthz")
-        assert c.answer().status == 200
-    router.signal(signal.SIGSTOP)
-    stranger.chat(tag="stranger", pad="x" * n_bytes)
-    follow_up.chat(session="s", tag="follow-up", pad="x" * n_bytes)
-    router.signal(signal.SIGCONT)
-    for tag in ("follow-up", "stranger"):
-        q = pod.next()
-        assert q.tag == tag
-        q.reply()
-    assert stranger.answer().status == follow_up.answer().status == 200
-
-
 def test_log_values_are_escaped(start):
     pod = start.pod(script=ok)
     router = start.router({"m": [pod]})
