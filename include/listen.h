@@ -1,5 +1,6 @@
 /* listen: accepting connections in batches. Stops accepting while the owner says so, and for a moment when
- * the process is out of file descriptors. Owns its sockets, not the connections. */
+ * the process is out of file descriptors; afterwards the sockets take turns. Owns its sockets, not the
+ * connections. */
 #ifndef LISTEN_H
 #define LISTEN_H
 
@@ -20,8 +21,8 @@ struct listen_socket {
 struct listener {
     struct loop *loop;
     struct listen_socket sockets[LISTEN_SOCKETS];
-    size_t n;
-    uint16_t port; /* the real one */
+    size_t n, last; /* last: that took a connection */
+    uint16_t port;  /* the real one */
     bool paused;
     bool watching;            /* neither paused nor resting */
     struct wheel_timer retry; /* after EMFILE */

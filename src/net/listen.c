@@ -17,13 +17,18 @@ union listen_address {
     struct sockaddr_in6 v6;
 };
 
+/* Of sockets with somebody waiting the one that is watched first is looked at first, and may take all there
+ * is: that is not the one that took the last connection. */
 static void listen_enable(struct listener *l, bool on)
 {
     const uint32_t before = l->watching ? EPOLLIN : 0, now = on ? EPOLLIN : 0;
 
     l->watching = on;
-    for (size_t i = 0; i < l->n && now != before; i++)
-        loop_watch(l->loop, LOOP_DOWNSTREAM, l->sockets[i].fd, &l->sockets[i].watch, before, now);
+    for (size_t i = 1; i <= l->n && now != before; i++) {
+        struct listen_socket *s = &l->sockets[(l->last + i) % l->n];
+
+        loop_watch(l->loop, LOOP_DOWNSTREAM, s->fd, &s->watch, before, now);
+    }
 }
 
 static void listen_on_retry(struct wheel_timer *t)
@@ -50,14 +55,15 @@ static void listen_rest(struct listener *l, int error)
 }
 
 /* At most so many. */
-static void listen_accept(struct listener *l, int fd, int most)
+static void listen_accept(struct listener *l, size_t which, int most)
 {
     for (int i = 0; i < most && !l->paused; i++) {
         union listen_address from;
         socklen_t n = sizeof from;
-        const int got = accept4(fd, &from.any, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        const int got = accept4(l->sockets[which].fd, &from.any, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
         if (got >= 0) {
+            l->last = which;
             l->on_accept(l, got, &from.any);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             listen_rest(l, errno);
@@ -74,7 +80,7 @@ static void listen_on_ready(struct loop_watch *w, uint32_t events)
 
     (void)events;
     if (s->owner->watching)
-        listen_accept(s->owner, s->fd, LISTEN_BATCH);
+        listen_accept(s->owner, (size_t)(s - s->owner->sockets), LISTEN_BATCH);
 }
 
 static bool listen_parse(const char *text, uint16_t port, union listen_address *a, socklen_t *n)
@@ -156,6 +162,7 @@ bool listen_open(struct listener *l, struct loop *loop, const char *bind_text, u
     l->loop = loop;
     l->paused = l->watching = false;
     l->complained_us = 0;
+    l->last = 0;
     wheel_timer_init(&l->retry, listen_on_retry);
     /* A free port of one family may be taken in the other: then another one is tried. */
     for (int tries = port == 0 ? 8 : 1; failed == EADDRINUSE && tries > 0; tries--) {
@@ -186,7 +193,7 @@ void listen_pause(struct listener *l, bool paused)
 void listen_take_waiting(struct listener *l)
 {
     for (size_t i = 0; i < l->n; i++)
-        listen_accept(l, l->sockets[i].fd, SOMAXCONN);
+        listen_accept(l, i, SOMAXCONN);
 }
 
 void listen_close(struct listener *l)

@@ -378,14 +378,16 @@ static void on_accept(struct listener *l, int fd, const struct sockaddr *from)
 }
 
 /* The connection waits to be accepted. */
-static int connect_to(const struct listener *l)
+static int connect_to(const struct listener *l, size_t which)
 {
-    const struct sockaddr_in a = {
-        .sin_family = AF_INET, .sin_port = htons(l->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct pollfd p = {.fd = l->sockets[0].fd, .events = POLLIN};
+    struct pollfd p = {.fd = l->sockets[which].fd, .events = POLLIN};
+    struct sockaddr_storage a;
+    socklen_t n = sizeof a;
+    int fd;
 
-    assert_int_equal(connect(fd, (const struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(getsockname(p.fd, (struct sockaddr *)&a, &n), 0);
+    fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&a, n), 0);
     assert_int_equal(poll(&p, 1, -1), 1);
     return fd;
 }
@@ -402,7 +404,7 @@ static void test_accepts_while_busy(void **state)
     assert_true(listen_open(&l, loop, "127.0.0.1", 0, &error));
     run(ENOUGH_TURNS);
     for (unsigned i = 1; i <= ENOUGH_EVENTS; i++) {
-        const int fd = connect_to(&l);
+        const int fd = connect_to(&l, 0);
 
         run(2); /* the first one ends without a wait */
         assert_int_equal(n_accepted, i);
@@ -423,7 +425,7 @@ static void test_paused_listener(void **state)
     open_pods();
     assert_true(listen_open(&l, loop, "127.0.0.1", 0, &error));
     listen_pause(&l, true);
-    fd = connect_to(&l);
+    fd = connect_to(&l, 0);
     run(ENOUGH_TURNS);
     assert_int_equal(n_accepted, 0);
     listen_pause(&l, false);
@@ -432,6 +434,71 @@ static void test_paused_listener(void **state)
     close(fd);
     listen_close(&l);
     close_pods();
+}
+
+#define N_ROUNDS 4
+
+static int families[N_ROUNDS], accepted;
+static unsigned n_families;
+static bool pauses; /* else descriptors end */
+
+static void on_accept_one(struct listener *l, int fd, const struct sockaddr *from)
+{
+    assert_true(n_families < N_ROUNDS);
+    families[n_families++] = from->sa_family;
+    accepted = fd;
+    listen_pause(l, pauses);
+    loop_stop(l->loop);
+}
+
+/* Room for one more. */
+static rlim_t few_descriptors(void)
+{
+    const int next = dup(STDERR_FILENO);
+
+    close(next);
+    return (rlim_t)next + 1;
+}
+
+/* Clients of both families wait all the time, and one connection at a time is possible. */
+static void check_families_take_turns(void)
+{
+    struct listener l = {.on_accept = on_accept_one};
+    int clients[2 * N_ROUNDS];
+    struct rlimit before, now;
+    char *error;
+
+    assert_true(listen_open(&l, loop, "loopback", 0, &error));
+    for (size_t i = 0; i < ARRAY_LEN(clients); i++)
+        clients[i] = connect_to(&l, i % l.n);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    now = (struct rlimit){pauses ? before.rlim_cur : few_descriptors(), before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
+    for (n_families = 0; n_families < N_ROUNDS;) {
+        run(EVER);
+        close(accepted);
+        listen_pause(&l, false);
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    for (size_t i = 1; i < N_ROUNDS; i++)
+        assert_true(l.n == 1 || families[i] != families[i - 1]);
+    for (size_t i = 0; i < ARRAY_LEN(clients); i++)
+        close(clients[i]);
+    listen_close(&l);
+}
+
+static void test_families_take_turns_when_descriptors_end(void **state)
+{
+    (void)state;
+    pauses = false;
+    check_families_take_turns();
+}
+
+static void test_families_take_turns_after_a_pause(void **state)
+{
+    (void)state;
+    pauses = true;
+    check_families_take_turns();
 }
 
 int main(void)
@@ -448,6 +515,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_idle_sleeps, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_accepts_while_busy, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_paused_listener, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_families_take_turns_when_descriptors_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_families_take_turns_after_a_pause, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
