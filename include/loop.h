@@ -74,7 +74,8 @@ struct loop {
     struct wheel wheel;
     struct event *tick;
     bool ticking;
-    struct list tasks, next;   /* for the end of this turn, for the next turn */
+    struct list tasks, last;   /* for the end of this turn, and for its very end */
+    struct list next;          /* for the next turn */
     struct loop_grave *graves; /* the last one buried first */
     int64_t now_us;            /* 0 = not stamped yet in this turn */
     int64_t wall_us;           /* the same moment by the clock on the wall; log lines of this turn have it */
@@ -116,13 +117,15 @@ void loop_watch(struct loop *l, enum loop_side side, int fd, struct loop_watch *
                 uint32_t now);
 
 /* From how many clients besides the one that is being handled a request may still come in this turn: who is
- * ready and looked at later, and who has sent one ahead, counted with all that is put off. LOOP_MANY: nobody
- * knows, the loop is not at its clients. */
+ * ready and looked at later, and who has sent one ahead, counted with all that is put off to the end of the
+ * turn, but not to its very end. LOOP_MANY: nobody knows, the loop is not at its clients. */
 size_t loop_may_come(const struct loop *l);
 
 void loop_task_init(struct loop_task *t, void (*run)(struct loop_task *t));
 /* To the end of this turn. */
 void loop_defer(struct loop *l, struct loop_task *t);
+/* To the very end of this turn: after all that loop_defer puts there. */
+void loop_defer_last(struct loop *l, struct loop_task *t);
 /* To the next turn, which does not wait. So work in slices lets everybody else have a turn in between. */
 void loop_defer_next(struct loop *l, struct loop_task *t);
 void loop_task_cancel(struct loop_task *t);

@@ -1,5 +1,5 @@
-/* sched: where the queue meets the loop: one pump, run at the end of a turn, and one timer. Decides nothing
- * itself (admit does). */
+/* sched: where the queue meets the loop: one pump, run at the very end of a turn, and one timer. Decides
+ * nothing itself (admit does). */
 #ifndef SCHED_H
 #define SCHED_H
 
@@ -29,7 +29,8 @@ struct sched {
 /* False: no timer could be made. */
 MUST_CHECK bool sched_init(struct sched *s, struct loop *l, const struct sched_ops *ops);
 void sched_free(struct sched *s);
-/* Something changed (arrival, release, fresh numbers, pods): pump at the end of this turn. */
+/* Something changed (arrival, release, fresh numbers, pods): pump at the very end of this turn, after what
+ * was sent ahead of an answer that has ended in it. */
 void sched_kick(struct sched *s);
 /* Does now what is due at the end of this turn, if anything: nobody is left in a queue who need not wait. Not
  * out of ops. */

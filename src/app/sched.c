@@ -72,7 +72,7 @@ void sched_free(struct sched *s)
 
 void sched_kick(struct sched *s)
 {
-    loop_defer(s->loop, &s->pump);
+    loop_defer_last(s->loop, &s->pump);
 }
 
 void sched_settle(struct sched *s)
@@ -85,11 +85,8 @@ void sched_settle(struct sched *s)
 
 bool sched_order_is_free(const struct sched *s, const struct model *m)
 {
-    /* The pump is put off, too, and brings nobody. */
-    const size_t may_come = loop_may_come(s->loop) - !list_empty(&s->pump.link);
-
     return s->admit.n_models <= SCHED_FEW && m->n_targets <= SCHED_FEW &&
-           admit_order_is_free(&s->admit, m, may_come, loop_now_us(s->loop));
+           admit_order_is_free(&s->admit, m, loop_may_come(s->loop), loop_now_us(s->loop));
 }
 
 void sched_enqueue(struct sched *s, struct model *m, struct admit_item *item)

@@ -183,6 +183,7 @@ struct loop *loop_new(void)
     bool open;
 
     list_init(&l->tasks);
+    list_init(&l->last);
     list_init(&l->next);
     l->left = LOOP_MANY;
     l->sets[LOOP_UPSTREAM] = l->sets[LOOP_DOWNSTREAM] = -1;
@@ -210,8 +211,8 @@ static void loop_run_first(struct list *tasks)
 
 static void loop_run_tasks(struct loop *l)
 {
-    while (!list_empty(&l->tasks))
-        loop_run_first(&l->tasks);
+    while (!list_empty(&l->tasks) || !list_empty(&l->last))
+        loop_run_first(list_empty(&l->tasks) ? &l->last : &l->tasks);
 }
 
 /* What is put off meanwhile is for the turn after this one. */
@@ -332,6 +333,12 @@ void loop_defer(struct loop *l, struct loop_task *t)
 {
     if (list_empty(&t->link))
         list_push_back(&l->tasks, &t->link);
+}
+
+void loop_defer_last(struct loop *l, struct loop_task *t)
+{
+    if (list_empty(&t->link))
+        list_push_back(&l->last, &t->link);
 }
 
 void loop_defer_next(struct loop *l, struct loop_task *t)

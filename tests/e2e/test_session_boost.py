@@ -84,6 +84,22 @@ def test_follow_up_goes_before_a_waiting_first_turn(start):
     assert st.access("next")["queue_ms"] >= 0
 
 
+def test_follow_up_sent_ahead_goes_before_a_waiting_first_turn(start):
+    """It is ranked with all that wait when the slot is free, though it is read only when the turn before it has ended."""
+    st = Stage(start)
+    c = st.router.start_chat(session="conv")
+    held = st.pods[0].next()
+    st.queue("plain")
+    c.chat(session="conv", tag="next")
+    st.router.get("/healthz")  # the router has it by now
+    held.reply()
+    for tag in ("next", "plain"):
+        q = st.pods[0].next()
+        assert q.tag == tag
+        q.reply()
+    assert [r.answer().status for r in (c, c, st.clients["plain"])] == [200] * 3
+
+
 def test_first_turns_by_arrival(start):
     st = Stage(start)
     [held] = st.occupy()

@@ -200,6 +200,89 @@ static void test_busy_turns_wait_directly(void **state)
     close_pods();
 }
 
+/* ---- the end of the turn ---- */
+
+struct named {
+    struct loop_task task;
+    char name;
+    struct named *then; /* is put off to the end of the turn; NULL: nobody */
+};
+
+static void on_named(struct loop_task *t)
+{
+    const struct named *n = CONTAINER_OF(t, struct named, task);
+
+    seen[n_seen++] = n->name;
+    if (n->then != NULL)
+        loop_defer(loop, &n->then->task);
+}
+
+static void open_named(struct named *n, char name, struct named *then)
+{
+    *n = (struct named){.name = name, .then = then};
+    loop_task_init(&n->task, on_named);
+}
+
+static void test_who_is_last(void **state)
+{
+    struct named last, after_last, first, after_first;
+
+    (void)state;
+    open_named(&last, 'l', &after_last);
+    open_named(&after_last, 'm', NULL);
+    open_named(&first, 'a', &after_first);
+    open_named(&after_first, 'b', NULL);
+    loop_defer_last(loop, &last.task);
+    loop_defer_last(loop, &last.task); /* once is enough */
+    loop_defer(loop, &first.task);
+    run(1);
+    assert_int_equal(n_seen, 4);
+    assert_memory_equal(seen, "ablm", 4);
+}
+
+static size_t come[3];
+static unsigned n_come;
+static struct named at_end, at_very_end, in_next;
+
+static void on_ready_count(struct loop_watch *w, uint32_t events)
+{
+    eventfd_t value;
+
+    (void)events;
+    eventfd_read(CONTAINER_OF(w, struct end, watch)->fd, &value);
+    come[n_come++] = loop_may_come(loop);
+    loop_defer(loop, &at_end.task);
+    loop_defer_last(loop, &at_very_end.task);
+    loop_defer_next(loop, &in_next.task);
+}
+
+/* While pods are handled, nobody knows. Later: the clients that follow, and what is put off to the end. */
+static void test_who_may_come(void **state)
+{
+    static const struct loop_watch_ops counts = {on_ready_count, read_nothing};
+    struct end pod, clients[2];
+
+    (void)state;
+    open_named(&at_end, 'e', NULL);
+    open_named(&at_very_end, 'v', NULL);
+    open_named(&in_next, 'n', NULL);
+    open_end(&pod, LOOP_UPSTREAM, 'p', 1);
+    open_end(&clients[0], LOOP_DOWNSTREAM, 'c', 1);
+    open_end(&clients[1], LOOP_DOWNSTREAM, 'c', 1);
+    pod.watch.ops = clients[0].watch.ops = clients[1].watch.ops = &counts;
+    n_come = 0;
+    run(3);
+    assert_int_equal(n_come, 3);
+    assert_true(come[0] >= LOOP_MANY);
+    assert_int_equal(come[1], 2);
+    assert_int_equal(come[2], 1);
+    assert_int_equal(n_seen, 3);
+    assert_memory_equal(seen, "evn", 3);
+    close(pod.fd);
+    close(clients[0].fd);
+    close(clients[1].fd);
+}
+
 /* ---- the next turn ---- */
 
 struct sender {
@@ -508,6 +591,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_many_pods_leave_clients_their_batch, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_clients_alone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_busy_turns_wait_directly, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_who_is_last, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_who_may_come, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_next_turn_is_everybodys, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_next_turn_cancelled, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_timers_while_busy, set_up, tear_down),
