@@ -190,6 +190,15 @@ class Connection(threading.Thread):
                 self.sock.close()
         self.wake()
 
+    def cut(self):
+        """Has the router closed it? Known at once, while the thread of the connection may be elsewhere."""
+        with self._lock:
+            if not self.open:
+                return True
+            poller = select.poll()
+            poller.register(self.sock, select.POLLRDHUP)
+            return bool(poller.poll(0))
+
     def _recv(self):
         try:
             data = self.sock.recv(262144)
@@ -292,7 +301,7 @@ class Pod:
         self.connections = []
         self.errors = []
         self.scrapes = self.model_reads = self.failing_model_reads = 0
-        self.active = self.peak = 0
+        self.active = self.peak = 0  # requests neither answered nor cut by the router
         self.close_reused = None  # function(connection) -> bool: called before each request of a connection is read
         self._held = collections.deque()
         self._cond = threading.Condition()
@@ -363,9 +372,9 @@ class Pod:
         with self._cond:
             if step > 0:
                 self._counted.add(r)
-            elif r in self._counted:
+            else:
                 self._counted.discard(r)
-            self.active = len(self._counted)
+            self.active = sum(not counted.conn.cut() for counted in self._counted)
             self.peak = max(self.peak, self.active)
             self._cond.notify_all()
 

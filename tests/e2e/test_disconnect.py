@@ -1,11 +1,12 @@
 """A client that goes away, by FIN or RST, in every state of its request."""
 
+import threading
 import time
 
 import pytest
 
 from test_retry import INI_NO_SCRAPE, BlackHole
-from waiting import SLOW, wait_until
+from waiting import DEADLINE, SLOW, wait_until
 
 LEAVE = ["fin", "rst", "close"]
 
@@ -123,6 +124,21 @@ def test_while_streaming(start, how, silent):
     c = router.start_chat(session="s")
     pod.next().reply()
     assert c.answer().status == 200 and router.access(c.id)["boosted"] is False
+
+
+@pytest.mark.parametrize("how", LEAVE)
+def test_slot_is_free_before_the_pod_looks(start, how):
+    """Its next request is not one too many: the one before was cut, which a busy pod sees later."""
+    busy = threading.Event()
+    pod = start.pod(script=lambda q: busy.wait(DEADLINE) if q.number == 0 else q.reply())
+    router = start.router({"m": [pod]}, session_boost_inflight_per_pod=1)
+    gone = router.start_chat()
+    pod.wait_requests(1)
+    stays = router.queue_chat(1)
+    leave(gone, how)
+    assert stays.answer().status == 200
+    assert pod.peak == 1
+    busy.set()
 
 
 def test_cancelled_connections_are_not_reused(start):
