@@ -1,6 +1,6 @@
 /* log: levels, text or JSON lines, and sinks that never block the caller. A sink gathers lines in a bounded
  * buffer and writes them in batches when it is flushed; what does not fit is dropped and counted. It does not
- * know the event loop: the loop flushes before it waits, and once a millisecond while it need not wait. */
+ * know the event loop, at whose turns' ends the server flushes. */
 #ifndef LOG_H
 #define LOG_H
 
@@ -17,9 +17,9 @@
 struct log_sink {
     int fd;
     bool owns_fd;
-    bool pollable; /* a pipe, terminal or socket: asked before every write whether it would block */
-    char *path;    /* NULL for stdout and stderr */
-    bool mid_line; /* the last write ended inside a line */
+    bool may_block; /* shared with others and in their mode: asked before every write whether it would block */
+    char *path;     /* NULL for stdout and stderr */
+    bool mid_line;  /* the last write ended inside a line */
     struct buf pending;
     uint64_t dropped; /* lines lost: buffer full, or the write failed */
 };

@@ -37,7 +37,8 @@ struct server {
     struct log_sink access;
     struct buf head; /* scratch, filled and used within one call */
     struct event *signals[3];
-    struct wheel_timer log_timer; /* comes back while a slow reader leaves log lines waiting */
+    struct wheel_timer log_timer; /* while log lines wait */
+    int64_t logs_flushed_us;
     int64_t started_us, longest_turn_us;
     struct metrics_series *turns;
     bool was_ready;                 /* once ready, only a drain ends it */

@@ -361,8 +361,10 @@ static bool server_watch_signals(struct server *s)
     return true;
 }
 
-/* While a slow log reader leaves lines waiting, there is a turn at least this often to try again. */
-#define SERVER_LOG_RETRY_US (50 * US_PER_MS)
+/* A write costs as much as ten lines: while many lines come they share one. Who reads along sees a line so
+ * much later at most, and a tick of the timers. */
+#define SERVER_LOG_EVERY_US    (10 * US_PER_MS)
+#define SERVER_LOG_BATCH_BYTES (128 * 1024)
 
 static void server_on_log_timer(struct wheel_timer *t)
 {
@@ -378,21 +380,36 @@ static void server_measure_turn(struct server *s)
         s->longest_turn_us = us;
 }
 
-static void server_flush_logs(struct server *s)
+static size_t server_waiting_log_bytes(const struct server *s)
 {
-    log_sink_flush(log_sink());
-    log_sink_flush(&s->access);
-    if ((log_sink()->pending.len > 0 || s->access.pending.len > 0) && !wheel_pending(&s->log_timer))
-        loop_timer_set(s->loop, &s->log_timer, loop_now_us(s->loop) + SERVER_LOG_RETRY_US);
+    const size_t log = log_sink()->pending.len, access = s->access.pending.len;
+
+    return log > access ? log : access;
 }
 
-/* Turns that follow each other at once share a write: the lines of a millisecond at most. */
+/* What a slow reader leaves waiting is tried again when the next lines would be due. */
+static void server_flush_logs(struct server *s)
+{
+    const size_t waiting = server_waiting_log_bytes(s);
+    int64_t due_us = s->logs_flushed_us + SERVER_LOG_EVERY_US;
+
+    if (waiting == 0)
+        return;
+    if (waiting >= SERVER_LOG_BATCH_BYTES || loop_now_us(s->loop) >= due_us) {
+        log_sink_flush(&s->access);
+        log_sink_flush(log_sink());
+        s->logs_flushed_us = loop_now_us(s->loop);
+        due_us = s->logs_flushed_us + SERVER_LOG_EVERY_US;
+    }
+    if (server_waiting_log_bytes(s) > 0 && !wheel_pending(&s->log_timer))
+        loop_timer_set(s->loop, &s->log_timer, due_us);
+}
+
 static void server_on_turn_end(void *arg)
 {
     struct server *s = arg;
 
-    if (s->loop->waits)
-        server_flush_logs(s);
+    server_flush_logs(s);
     server_measure_turn(s);
 }
 

@@ -23,11 +23,11 @@ static int open_path(const char *path)
     return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
 }
 
-static bool is_pollable(int fd)
+static bool is_file(int fd)
 {
     struct stat st;
 
-    return fstat(fd, &st) == 0 && !S_ISREG(st.st_mode);
+    return fstat(fd, &st) < 0 || S_ISREG(st.st_mode);
 }
 
 /* Non-blocking mode belongs to the open file, which we may share with our parent and its shell. So a pipe or
@@ -38,13 +38,14 @@ static void open_std(struct log_sink *s, int fd)
     char path[32];
 
     s->fd = fd;
-    s->pollable = is_pollable(fd);
-    if (!s->pollable)
+    if (is_file(fd))
         return;
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (fd < 0)
+    if (fd < 0) {
+        s->may_block = true;
         return;
+    }
     s->fd = fd;
     s->owns_fd = true;
 }
@@ -63,7 +64,6 @@ bool log_sink_open(struct log_sink *s, const char *output, char **error)
         return false;
     }
     s->owns_fd = true;
-    s->pollable = is_pollable(s->fd);
     s->path = mem_strdup(output);
     return true;
 }
@@ -94,7 +94,7 @@ static bool would_block(const struct log_sink *s)
     struct pollfd p = {.fd = s->fd, .events = POLLOUT};
 
     /* An error or a hang-up is not waited for: the write that follows reports it. */
-    return s->pollable && poll(&p, 1, 0) < 1;
+    return s->may_block && poll(&p, 1, 0) < 1;
 }
 
 /* One write; false when there is nothing more to do now. */
@@ -105,7 +105,7 @@ static bool flush_some(struct log_sink *s)
 
     if (bytes.n == 0 || would_block(s))
         return false;
-    if (s->pollable && bytes.n > LOG_PIPE_CHUNK)
+    if (s->may_block && bytes.n > LOG_PIPE_CHUNK)
         bytes.n = LOG_PIPE_CHUNK;
     n = write(s->fd, bytes.p, bytes.n);
     if (n < 0 && errno == EINTR)
@@ -136,7 +136,6 @@ void log_sink_reopen(struct log_sink *s)
     log_sink_flush(s);
     (void)close(s->fd);
     s->fd = fd;
-    s->pollable = is_pollable(fd);
 }
 
 void log_sink_close(struct log_sink *s)

@@ -383,7 +383,7 @@ static void open_pipe_sink(struct log_sink *s, int *reader)
     assert_int_equal(pipe(fds), 0);
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[1]);
     assert_true(log_sink_open(s, path, &error));
-    assert_true(s->pollable);
+    assert_false(s->may_block);
     (void)close(fds[1]);
     *reader = fds[0];
 }
@@ -394,7 +394,7 @@ static void open_blocking_sink(struct log_sink *s, int *reader)
     int fds[2];
 
     assert_int_equal(pipe(fds), 0);
-    *s = (struct log_sink){.fd = fds[1], .owns_fd = true, .pollable = true};
+    *s = (struct log_sink){.fd = fds[1], .owns_fd = true, .may_block = true};
     buf_init(&s->pending, LOG_BUFFER_BYTES);
     *reader = fds[0];
 }
@@ -539,7 +539,7 @@ static void test_file(void **state)
     (void)state;
     assert_true(log_sink_open(&s, path, &error));
     (void)umask(mask);
-    assert_false(s.pollable);
+    assert_false(s.may_block);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0644);
     log_sink_write(&s, SLICE("one\n"));
