@@ -80,10 +80,10 @@ struct client {
     struct http1_head *head;
     struct client_foreseen *foreseen;  /* while a read is used that may have begun the body in its place */
     uint32_t last_head_n, last_length; /* of the last request; length: Content-Length, 0 if very long */
+    uint32_t last_front;               /* bytes that the next one's owner may want before its body */
     struct buf in;                     /* bytes not yet used: an unfinished head, or pipelined requests */
     char *body;
-    char *place; /* the owner's, if it sets that in ops->head: a body with Content-Length goes there, and has
-                    CLIENT_BODY_SPARE bytes there, too; NULL: it gets a block of its own */
+    char *place; /* in the owner's block, see client_place_body; NULL: the body gets a block of its own */
     size_t body_n, body_cap;
     int64_t first_byte_us; /* of the current request */
     int64_t body_since_us; /* when its body was wanted */
@@ -110,6 +110,9 @@ static inline bool client_is_secure(const struct client *c)
 }
 
 #define CLIENT_BODY_SPARE 64 /* bytes behind a body that belong to it and are not set */
+/* For ops->head: a block of the owner's (mem_free), its first `front` bytes for whatever it likes. Where the
+ * head says how long the body is, that goes to client->place, in the same block at `front` or behind it. */
+void *client_place_body(struct client *c, size_t front);
 /* Ownership of the body goes to the caller (mem_free, but for `place`), who gives its bytes back with
  * client_release_held. */
 char *client_take_body(struct client *c, size_t *n);

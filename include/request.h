@@ -25,7 +25,8 @@ struct request_outgoing {
     struct request *request;
     char *line, *fields; /* of its head, see headers_request_block; the line's place differs between pods */
     size_t line_n, fields_n;
-    char *place; /* of its body, right behind the fields; NULL: the body is a block of its own */
+    char *place; /* of its body, right behind the fields, so that both go out as one; NULL: the body is a
+                    block of its own */
     char *body;
     size_t model_at, model_n;    /* where the model's value stands in the body */
     char *model;                 /* a copy of what goes to the pod instead, or NULL */
@@ -36,9 +37,8 @@ struct request_outgoing {
     const char *unsupported;       /* why such a request is refused, or NULL */
     void **failed;                 /* routes of which it could reach no pod, a reference to each */
     size_t n_failed;
-    /* Room for what its head has of the pod, HEADERS_POD_MAX bytes, line and fields, and the body if it has
-     * its place here. */
-    char bytes[];
+    /* Behind it, in its block: room for what its head has of the pod, HEADERS_POD_MAX bytes, line and fields,
+     * and the body if it has its place here. */
 };
 
 /* The tokens of a successful answer of a kind that has usage. */

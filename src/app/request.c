@@ -20,8 +20,6 @@
 /* A body from here on is sent before the next one is read where that changes nobody's turn: at the end of the
  * turn it would have left the cache. */
 #define REQUEST_BODY_AT_ONCE (16 * 1024)
-/* A body up to here stands behind its head, in the same block: what comes in one read, more or less. */
-#define REQUEST_BODY_INSIDE (16 * 1024)
 
 /* What most requests do not need, or no chunk does, is not compiled into what all go through. */
 #define REQUEST_APART __attribute__((noinline))
@@ -178,14 +176,6 @@ struct request *request_new(struct server *s, struct client *c)
     return r;
 }
 
-/* What a small body takes behind the head for the pods, so that both go out as one. */
-static size_t request_body_room(const struct http1_head *head)
-{
-    return head->framing == HTTP1_SIZED && head->content_length <= REQUEST_BODY_INSIDE
-               ? (size_t)head->content_length + CLIENT_BODY_SPARE
-               : 0;
-}
-
 /* The part of a request that is for the pods. False: refused and over. */
 bool request_take_head(struct request *r)
 {
@@ -195,9 +185,8 @@ bool request_take_head(struct request *r)
                                       .proto = client_is_secure(r->client) ? SLICE("https") : SLICE("http"),
                                       .readable_answer = r->server->config->inject_stream_usage};
     struct buf *head = &r->server->head;
-    const size_t body_room = request_body_room(h.head);
     struct request_outgoing *o;
-    size_t line_bytes;
+    size_t line_bytes, front;
 
     buf_clear(head);
     if (!headers_request_block(head, &h, &line_bytes)) {
@@ -205,15 +194,15 @@ bool request_take_head(struct request *r)
                        "the request head with the router's own fields is over MAX_HEADER_BYTES");
         return false;
     }
-    o = r->out = mem_alloc(sizeof *o + HEADERS_POD_MAX + head->len + body_room);
+    front = sizeof *o + HEADERS_POD_MAX + head->len;
+    o = r->out = client_place_body(r->client, front);
     memset(o, 0, sizeof *o);
-    o->line = o->bytes + HEADERS_POD_MAX;
+    o->place = r->client->place;
+    o->line = (o->place != NULL ? o->place : (char *)o + front) - head->len;
     memcpy(o->line, buf_slice(head).p, head->len);
     o->line_n = line_bytes;
     o->fields = o->line + line_bytes;
     o->fields_n = head->len - line_bytes;
-    if (body_room > 0)
-        o->place = r->client->place = o->fields + o->fields_n;
     o->request = r;
     o->admit.queue.session = request_session(r);
     o->unsupported = request_why_unsupported(h.head);

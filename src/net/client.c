@@ -23,10 +23,13 @@
 /* Who sends or takes less is not waited for: one byte now and then would make a request last for ever. */
 #define CLIENT_SLOWEST_BYTES_PER_S 1024
 
-/* The place of a body whose head is still being read, and what the same read has put there. */
+/* What the owner wants before a body may be so much longer than it was for the last one. */
+#define CLIENT_FRONT_SPARE 64
+
+/* The block of a body whose head is still being read, and what the same read has put to the body's place. */
 struct client_foreseen {
-    char *block; /* NULL: it has become the body */
-    size_t cap, n;
+    char *block; /* NULL: it is the owner's */
+    size_t front, cap, n;
 };
 
 static void client_process_kept(struct client *c);
@@ -229,16 +232,30 @@ static bool client_add_body(struct client *c, struct slice s)
 }
 
 /* What stands behind the head is in its place already, if it is of this body alone. A body must fill half of
- * the block at least: the rest of it is memory that nobody counts. */
-static bool client_take_foreseen(struct client *c, uint64_t length)
+ * its room at least: the rest of it is memory that nobody counts. */
+static bool client_was_foreseen(const struct client_foreseen *f, size_t front, uint64_t length)
 {
-    struct client_foreseen *f = c->foreseen;
+    return f != NULL && front <= f->front && length >= f->n && length <= f->cap && length >= f->cap / 2;
+}
 
-    if (f == NULL || length < f->n || length > f->cap || length < f->cap / 2)
-        return false;
-    c->body = f->block;
-    f->block = NULL;
-    return true;
+void *client_place_body(struct client *c, size_t front)
+{
+    const uint64_t length = c->head->framing == HTTP1_SIZED ? c->head->content_length : 0;
+    struct client_foreseen *f = c->foreseen;
+    char *block;
+
+    if (length == 0 || length > CLIENT_EXACT_BODY_MAX || length > c->rules->max_body_bytes)
+        return mem_alloc(front);
+    c->last_front = (uint32_t)(front + CLIENT_FRONT_SPARE);
+    if (client_was_foreseen(f, front, length)) {
+        block = f->block;
+        front = f->front;
+        f->block = NULL;
+    } else {
+        block = (length >= CLIENT_HUGE_BODY ? mem_table : mem_alloc)(front + length + CLIENT_BODY_SPARE);
+    }
+    c->place = block + front;
+    return block;
 }
 
 /* The owner wants the body: where it goes, and the go-ahead for a client that waits for it. What has come of
@@ -248,13 +265,8 @@ static void client_start_body(struct client *c, uint64_t length, size_t have, bo
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
     c->state = CLIENT_BODY;
-    if (length > 0 && length <= CLIENT_EXACT_BODY_MAX) {
-        c->body_cap = (size_t)length;
-        if (c->place != NULL)
-            c->body = c->place;
-        else if (!client_take_foreseen(c, length))
-            c->body = (length >= CLIENT_HUGE_BODY ? mem_table : mem_alloc)(c->body_cap + CLIENT_BODY_SPARE);
-    }
+    c->body = c->place;
+    c->body_cap = c->place != NULL ? (size_t)length : 0;
     if (send_continue) {
         struct iovec iov = {(char *)(uintptr_t)go_on, sizeof go_on - 1};
 
@@ -492,7 +504,7 @@ static void client_use_foreseen(struct client *c, struct client_foreseen *f, con
     if (f->block == NULL)
         client_took_in_place(c, f->n);
     else
-        client_use(c, f->block, f->n);
+        client_use(c, f->block + f->front, f->n);
 }
 
 /* The next request of a conversation has a head as long as the last one's, and a body that is a little
@@ -500,11 +512,13 @@ static void client_use_foreseen(struct client *c, struct client_foreseen *f, con
 static ssize_t client_read_foreseen(struct client *c, char *shared)
 {
     const size_t head_n = c->last_head_n, likely = c->last_length + c->last_length / 4;
-    struct client_foreseen f = {.cap = likely < CLIENT_FORESEEN_MAX ? likely : CLIENT_FORESEEN_MAX};
+    struct client_foreseen f = {.front = c->last_front,
+                                .cap = likely < CLIENT_FORESEEN_MAX ? likely : CLIENT_FORESEEN_MAX};
     struct iovec iov[2] = {{shared, head_n}, {NULL, f.cap}};
     ssize_t got;
 
-    iov[1].iov_base = f.block = mem_alloc(f.cap + CLIENT_BODY_SPARE);
+    f.block = mem_alloc(f.front + f.cap + CLIENT_BODY_SPARE);
+    iov[1].iov_base = f.block + f.front;
     got = conn_readv(&c->conn, iov, 2);
     if (got > 0 && (size_t)got <= head_n) {
         client_use(c, shared, (size_t)got);

@@ -36,6 +36,7 @@ def answered(pod, c, body):
     assert q.body == body
     q.reply(body=b"%d" % len(body))
     assert c.answer().body == b"%d" % len(body)
+    return q
 
 
 @pytest.fixture
@@ -59,6 +60,14 @@ def test_next_head_is_longer_or_shorter(pod, client, field):
     for headers in ([field], [], [field]):
         client.request(body=body_of(LARGE, 1), headers=headers)
         answered(pod, client, body_of(LARGE, 1))
+
+
+def test_next_head_is_as_long_and_has_more_for_the_pod(pod, client):
+    """What goes before the body in its block has no place there then."""
+    for name in ("Keep-Alive", "X-For-Pods", "Keep-Alive"):
+        client.request(body=body_of(LARGE, 1), headers=[(name, "y" * 3000)])
+        q = answered(pod, client, body_of(LARGE, 1))
+        assert q.header("X-For-Pods") == ("y" * 3000 if name == "X-For-Pods" else None)
 
 
 @pytest.mark.parametrize("n", [LARGE, 20000, 200])
