@@ -17,9 +17,10 @@
 struct log_sink {
     int fd;
     bool owns_fd;
-    bool may_block; /* shared with others and in their mode: asked before every write whether it would block */
-    char *path;     /* NULL for stdout and stderr */
-    bool mid_line;  /* the last write ended inside a line */
+    bool
+        may_block; /* shared with others and in their mode: asked before every write whether it would block */
+    char *path;    /* NULL for stdout and stderr */
+    bool mid_line; /* the last write ended inside a line */
     struct buf pending;
     uint64_t dropped; /* lines lost: buffer full, or the write failed */
 };
