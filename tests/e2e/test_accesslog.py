@@ -49,6 +49,27 @@ def test_text(start):
     assert sum(parts) <= total + 3
 
 
+def write_calls(router):
+    """Sockets are not among them."""
+    with open("/proc/%d/io" % router.pid) as f:
+        return int(re.search(r"^syscw: (\d+)$", f.read(), re.M).group(1))
+
+
+def test_lines_share_a_write(start):
+    """One at most in ten milliseconds."""
+    router = start.router({"m": ["127.0.0.1:1"]}, access_log_format="text")
+    c, n = router.client(), 300
+    before, since = write_calls(router), time.monotonic()
+    for i in range(n):
+        c.request("GET", "/v1/models", headers=[("X-Request-ID", "shared-%d" % i)])
+        assert c.answer().status == 200
+    router.stdout.wait_for_line("shared-%d" % (n - 1))
+    most = (time.monotonic() - since) / 0.01 + 2
+    assert 1 <= write_calls(router) - before <= most
+    assert most < n, "too slow to tell"
+    assert len(router.stdout.all("shared-")) == n
+
+
 def test_text_error(start):
     _, router = pair(start, access_log_format="text")
     r = router.chat(model="nope")
