@@ -1,6 +1,7 @@
 /* loop: the one event loop: events, coarse timers, work put off to the end of a turn or to the next one, and
  * one time stamp for each turn. A turn is: wait, run what was put off to it, run the callbacks of what became
- * ready (pods before clients), run the deferred tasks, free what was buried, end-of-turn hook.
+ * ready (pods before clients), fire the timers that are due, run the deferred tasks, free what was buried,
+ * end-of-turn hook.
  *
  * There are three sets of descriptors, each a member of the next: the clients', the pods', libevent's. A turn
  * waits at the last one, and so for everything. But at its end a busy turn asks the pods' set what is ready
@@ -73,7 +74,7 @@ struct loop {
     int64_t look_us;                /* from then on turns look at libevent */
     struct wheel wheel;
     struct event *tick;
-    bool ticking;
+    bool ticking, ticked;      /* ticked: in this turn */
     struct list tasks, last;   /* for the end of this turn, and for its very end */
     struct list next;          /* for the next turn */
     struct loop_grave *graves; /* the last one buried first */

@@ -33,6 +33,14 @@ static void loop_on_tick(evutil_socket_t fd, short what, void *arg)
     struct loop *l = arg;
 
     (void)fd, (void)what;
+    l->ticked = true;
+}
+
+/* When pods and clients have been heard: when the router stood still, what they said meanwhile was in time.
+ */
+static void loop_advance_wheel(struct loop *l)
+{
+    l->ticked = false;
     wheel_advance(&l->wheel, loop_now_us(l));
     if (l->wheel.n == 0) {
         event_del(l->tick);
@@ -269,7 +277,8 @@ static void loop_wait(struct loop *l, struct loop_batch *b)
 
     if (event_base_loop(l->base, EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY | wait) < 0)
         l->stopped = true;
-    if (l->pods_ready)
+    /* After a stop and SIGCONT libevent sees that time has passed, and nothing else. */
+    if (l->pods_ready || l->ticked)
         loop_ask_pods(l, b);
 }
 
@@ -287,6 +296,8 @@ void loop_run(struct loop *l)
         /* More pods may hide that clients are ready. */
         if (l->clients_ready || l->pods_ready)
             loop_handle_clients(l, &b);
+        if (l->ticked)
+            loop_advance_wheel(l);
         loop_end_turn(l, &b);
     }
 }

@@ -264,6 +264,29 @@ def test_head_timeout_is_not_pushed_out_by_a_trickle(start):
     assert time.monotonic() - begun < 1.0 * SLOW
 
 
+def test_time_in_which_the_router_stood_still_is_nobodys_fault(start):
+    """What came meanwhile was in time."""
+    pod, limit = start.pod(), 0.5 * SLOW
+    router = start.router({"m": [pod]}, **dict.fromkeys(("client_body_timeout", "upstream_body_timeout"), "%dms" % (1000 * limit)))
+    c = router.client()
+    raw = c.request(body={"model": "m", "stream": True}, send=False)
+    c.send(raw[:-1])
+    router.wait_metric("kthena_router_active_requests", 1)
+
+    def say_while_it_stands_still(say):
+        router.signal(signal.SIGSTOP)
+        say()
+        time.sleep(1.5 * limit)
+        router.signal(signal.SIGCONT)
+    say_while_it_stands_still(lambda: c.send(raw[-1:]))
+    q = pod.next().start().event("one")
+    r = c.head()
+    pieces = c.read_until(r, b"one\n\n")
+    say_while_it_stands_still(lambda: q.event("[DONE]").end())
+    list(pieces)
+    assert r.status == 200 and r.clean
+
+
 def test_body_timeout_is_between_bytes(start):
     pod = start.pod(script=ok)
     router = start.router({"m": [pod]}, client_body_timeout="%dms" % (250 * SLOW))

@@ -304,9 +304,9 @@ def test_slow_handshake(start, authority, bytes_sent):
 
 
 def test_an_idle_client_after_the_handshake_has_the_idle_time(start, authority):
-    _, router = secure(start, authority, ok, client_header_timeout="100ms")
+    _, router = secure(start, authority, ok, client_header_timeout="%dms" % (100 * SLOW))
     c = router.client()
-    assert c.silent_for(0.4)
+    assert c.silent_for(0.4 * SLOW)
     assert c.chat().answer().status == 200
 
 

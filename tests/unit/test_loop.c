@@ -346,6 +346,56 @@ static void test_next_turn_cancelled(void **state)
     loop_task_cancel(&first.task);
 }
 
+/* ---- timers ---- */
+
+static struct wheel_timer limit;
+static unsigned n_over;
+
+static void on_over(struct wheel_timer *t)
+{
+    (void)t;
+    n_over++;
+    loop_stop(loop);
+}
+
+static void on_ready_in_time(struct loop_watch *w, uint32_t events)
+{
+    eventfd_t value;
+
+    (void)events;
+    eventfd_read(CONTAINER_OF(w, struct end, watch)->fd, &value);
+    loop_timer_cancel(loop, &limit);
+    loop_stop(loop);
+}
+
+/* The process stands still until the time is over. */
+static void stand_still(void)
+{
+    wheel_timer_init(&limit, on_over);
+    loop_timer_start(loop, &limit, loop_now_us(loop) + 1);
+    poll(NULL, 0, 5 * WHEEL_TICK_US / US_PER_MS);
+    run(EVER);
+}
+
+static void test_who_was_in_time_while_the_process_stood_still(void **state)
+{
+    static const struct loop_watch_ops in_time = {on_ready_in_time, read_nothing};
+
+    (void)state;
+    n_over = 0;
+    for (unsigned side = 0; side < LOOP_SIDES; side++) {
+        struct end end;
+
+        open_end(&end, side, 'e', 1);
+        end.watch.ops = &in_time;
+        stand_still();
+        assert_int_equal(n_over, 0);
+        close(end.fd);
+    }
+    stand_still();
+    assert_int_equal(n_over, 1);
+}
+
 /* ---- libevent's, while pods and clients always have something new ---- */
 
 static struct event *every;
@@ -595,6 +645,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_who_may_come, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_next_turn_is_everybodys, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_next_turn_cancelled, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_who_was_in_time_while_the_process_stood_still, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_timers_while_busy, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_signal_while_busy, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_idle_sleeps, set_up, tear_down),
