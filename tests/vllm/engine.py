@@ -1,5 +1,6 @@
 """One vLLM instance on the loopback interface: started on a free port, its counters read directly, ended with all its children."""
 
+import contextlib
 import http.client
 import os
 import re
@@ -86,6 +87,17 @@ class Engine:
 
     def aborts(self):
         return self.metric("vllm:request_success_total", finished_reason="abort")
+
+    @contextlib.contextmanager
+    def held(self):
+        """The model stands still while the HTTP server goes on: what it was asked is neither begun nor ended, for as long as
+        needed, and /metrics is answered."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        self.process.send_signal(signal.SIGCONT)  # the server is the first process of the group
+        try:
+            yield
+        finally:
+            os.killpg(self.process.pid, signal.SIGCONT)
 
     def kill(self):
         """Ends it at once, as a crash would."""

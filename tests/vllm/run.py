@@ -5,6 +5,8 @@ The model has random weights: what it says is noise, but scraping, queue, prefix
 thing. Prints a table; exit status 1 when a check fails. Usage: run.py WORK_FOLDER [CHECK...] (make e2e-vllm)"""
 
 import asyncio
+import concurrent.futures
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -122,22 +124,31 @@ def wait_metric(router, name, value):
     wait(lambda: router.metric("kthena_router_session_boost_queue_" + name, model=MODEL) == value, "queue_%s = %d" % (name, value))
 
 
+def dequeued(router, mark=0):
+    """The fields of the log lines of admitted requests that have a session, in their order, the first `mark` lines passed over."""
+    return [fields_of(line) for line in router.stderr.all("session boost: dequeued", mark)]
+
+
 class Background:
     """Requests on threads of their own."""
 
     def __init__(self, port):
-        self.client, self.running, self.errors = client_of(port), [], []
+        self.client, self.running, self.errors, self.ending = client_of(port), [], [], threading.Event()
 
-    def start(self, content, max_tokens, session=None):
+    def start(self, content, max_tokens, session=None, again=False):
+        """`again`: once more and once more, until join()."""
         def work():
             try:
                 ask(self.client, [user(content)], session, max_tokens)
+                while again and not self.ending.is_set():
+                    ask(self.client, [user(content)], session, max_tokens)
             except Exception as e:
                 self.errors.append(e)
         self.running.append(threading.Thread(target=work, daemon=True))
         self.running[-1].start()
 
     def join(self):
+        self.ending.set()
         for thread in self.running:
             thread.join(WAIT_S)
             assert not thread.is_alive(), "a request did not end"
@@ -147,39 +158,71 @@ class Background:
 
 # ---- checks ----
 
+def wait_settled(engine):
+    """Of a held engine: until its server has read all that the model said before."""
+    looks = []
+
+    def settled():
+        looks.append(engine.metric("vllm:generation_tokens_total"))
+        return looks[-4:] == 4 * looks[-1:]
+    wait(settled, "engine %s to settle" % engine.authority)
+
+
+@contextlib.contextmanager
+def held_when(engine, condition, what):
+    """Holds the engine while the condition is true of it. One that is too fast for a look gets another: the condition has to
+    come again."""
+    while True:
+        wait(condition, what)
+        with engine.held():
+            wait_settled(engine)
+            if condition():
+                yield
+                return
+
+
+SHOWN = {"running_requests": "vllm:num_requests_running", "waiting_requests": "vllm:num_requests_waiting",
+         "kv_cache_usage_ratio": "vllm:kv_cache_usage_perc"}
+
+
 def check_scrape(b):
-    """The engine's own numbers show in the router's metrics, and a pod with waiting requests gets no more."""
-    router = b.router(session_boost_inflight_per_pod=16)
+    """The engine's own numbers show in the router's metrics, and a pod with waiting requests gets no more. Every engine has one
+    slot, so that a router that did not know of these would send it the second of its requests."""
+    router = b.router(session_boost_inflight_per_pod=1, session_boost_timeout="5m", metrics_scrape_interval="5s")
     busy, idle = b.engines
     n = MAX_NUM_SEQS + 2
-    client = client_of(router.port)
+    behind, through = Background(busy.port), Background(router.port)  # the first straight to the engine: only its numbers tell
 
-    def seen(name):
-        return router.metric("kthena_router_pod_" + name, -1, pod=busy.authority)
-    behind = Background(busy.port)  # straight to the engine: only its own numbers tell the router
+    def own():
+        return [busy.metric(name) for name in SHOWN.values()]
+
+    def shown():
+        return [router.metric("kthena_router_pod_" + name, -1, pod=busy.authority) for name in SHOWN]
+
+    def agree():
+        return max(abs(x - y) for x, y in zip(shown(), own())) < 0.001
     for i in range(n):
-        behind.start(text(i, 40), 1500)
-    numbers = wait(lambda: seen("waiting_requests") == n - MAX_NUM_SEQS and seen("running_requests") == MAX_NUM_SEQS and
-                         {k: seen(k) for k in ("running_requests", "waiting_requests", "kv_cache_usage_ratio")},
-                         "the router to show %d running and %d waiting" % (MAX_NUM_SEQS, n - MAX_NUM_SEQS), WAIT_S)
-    own = busy.metric("vllm:kv_cache_usage_perc")
-    b.table.add("scrape: router shows the engine's running and waiting", True, "%d requests at the engine: running %d, waiting %d" %
-                (n, numbers["running_requests"], numbers["waiting_requests"]))
-    kv = numbers["kv_cache_usage_ratio"]
-    b.table.add("scrape: router shows the engine's KV cache use", kv > 0 and abs(kv - own) < 0.25, "router %.3f, engine %.3f" % (kv, own))
-    picks = []
-    for i in range(4):
-        raw = ask(client, [user(text(100 + i, 20))], max_tokens=4)
-        picks.append(router.access(raw.headers["x-request-id"])["selected_pod"] == idle.authority)
-    still = busy.metric("vllm:num_requests_waiting") > 0
-    b.table.add("back-pressure: no request to the engine with waiting ones", all(picks) and still,
-                "%d of %d to the other engine; still waiting at the end: %s" % (sum(picks), len(picks), "yes" if still else "no"))
+        behind.start(text(i, 40), 1500, again=True)
+    with held_when(busy, lambda: own()[:2] == [MAX_NUM_SEQS, n - MAX_NUM_SEQS],
+                   "the engine to have %d requests running and %d waiting" % (MAX_NUM_SEQS, n - MAX_NUM_SEQS)):
+        wait(agree, "the router to show the engine's numbers %s" % own())
+        running, waiting, kv = shown()
+        b.table.add("scrape: router shows the engine's running and waiting", (running, waiting) == (MAX_NUM_SEQS, n - MAX_NUM_SEQS),
+                    "%d requests at the engine: running %d, waiting %d" % (n, running, waiting))
+        b.table.add("scrape: router shows the engine's KV cache use", kv > 0, "router %.3f, engine %.3f" % (kv, own()[2]))
+        mark = len(router.stderr.lines)
+        for i in range(4):
+            through.start(text(100 + i, 20), 4, "waiting-%d" % i)
+        wait(lambda: len(dequeued(router, mark)) == 4, "4 requests to be admitted")
+        picks = [f["pod"] == idle.authority for f in dequeued(router, mark)]
+        b.table.add("back-pressure: no request to the engine with waiting ones", all(picks), "%d of %d to the other engine" %
+                    (sum(picks), len(picks)))
+    through.join()
     behind.join()
     b.wait_quiet()
     late = router.stderr.all("cannot read a pod's metrics")
     b.table.add("scrape: every answer of /metrics was understood", all("timed out" in line for line in late),
                 "%d reads went over METRICS_SCRAPE_TIMEOUT" % len(late))
-    client.close()
     router.stop()
 
 
@@ -274,7 +317,7 @@ def check_same_answer(b):
     router.stop()
 
 
-STRANGERS, BLOCKER_TOKENS = 6, 3800  # the blockers leave when all others wait: until then they have to speak
+STRANGERS = 6
 
 
 def boost_round(b, router, client, name, streamed):
@@ -283,29 +326,33 @@ def boost_round(b, router, client, name, streamed):
     raw = ask(client, messages, name)
     mine = router.access(raw.headers["x-request-id"])["selected_pod"]
     messages += [{"role": "assistant", "content": raw.parse().choices[0].message.content}, user(text(name + "+", 30))]
-    behind = Background(router.port)
-    mark = len(router.stderr.lines)
-    blockers = [ask(client, [user(text("%s blocker %d" % (name, i), 20))], "%s-blocker-%d" % (name, i), BLOCKER_TOKENS, stream=True)
-                .parse() for i in range(2)]
-    wait_metric(router, "inflight", 2)
-    for i in range(STRANGERS):
-        behind.start(text("%s stranger %d" % (name, i), 20), 16, "%s-stranger-%d" % (name, i))
-        wait_metric(router, "size", i + 1)
+    behind, mark = Background(router.port), len(router.stderr.lines)
 
-    def release():
-        wait_metric(router, "size", STRANGERS + 1)
-        for blocker in blockers:
-            blocker.close()
-    threading.Thread(target=release, daemon=True).start()
-    if streamed:
-        raw = ask(client, messages, name, stream=True)
-        stream_text(raw)
-    else:
-        raw = ask(client, messages, name)
+    def follow_up():
+        raw = ask(client, messages, name, stream=streamed)
+        if streamed:
+            stream_text(raw)
+        return raw.headers["x-request-id"]
+    b.wait_quiet()
+    router.wait_idle()
+    # The models stand still until all wait. Its own engine goes on first: who comes before the follow-up is then no matter of speed.
+    with concurrent.futures.ThreadPoolExecutor() as pool, contextlib.ExitStack() as others:
+        for e in b.engines:
+            if e.authority != mine:
+                others.enter_context(e.held())
+        with next(e for e in b.engines if e.authority == mine).held():
+            for i in range(len(b.engines)):
+                behind.start(text("%s blocker %d" % (name, i), 20), 16, "%s-blocker-%d" % (name, i))
+            wait_metric(router, "inflight", len(b.engines))
+            for i in range(STRANGERS):
+                behind.start(text("%s stranger %d" % (name, i), 20), 16, "%s-stranger-%d" % (name, i))
+                wait_metric(router, "size", i + 1)
+            turn = pool.submit(follow_up)
+            wait_metric(router, "size", STRANGERS + 1)
+        identity = turn.result()
     behind.join()
-    order = [fields_of(line) for line in router.stderr.all("session boost: dequeued", mark)]
-    order = [f["session"] for f in order if f["pod"] == mine and "blocker" not in f["session"]]
-    return order.index(name), router.access(raw.headers["x-request-id"])["queue_ms"]
+    order = [f["session"] for f in dequeued(router, mark) if f["pod"] == mine and "blocker" not in f["session"]]
+    return order.index(name), router.access(identity)["queue_ms"]
 
 
 def check_boost(b):
@@ -453,18 +500,18 @@ def check_cancel(b):
 
 
 def cancel_queued(b):
-    router = b.router(session_boost_inflight_per_pod=1)
+    router = b.router(session_boost_inflight_per_pod=1, session_boost_timeout="5m")
     start = sum_of(b, "vllm:request_success_total")
     blockers = Background(router.port)
-    with client_of(router.port, timeout=0.3) as hasty:
-        for i in range(2):
-            blockers.start(text(i, 20), 3000)
-        wait_metric(router, "inflight", 2)
-        try:
-            ask(hasty, [user("queued")])
-        except openai.APITimeoutError:
-            pass
-    wait_metric(router, "cancelled_total", 1)
+    with contextlib.ExitStack() as held:
+        for i, e in enumerate(b.engines):
+            held.enter_context(e.held())
+            blockers.start(text(i, 20), 16)
+        wait_metric(router, "inflight", len(b.engines))
+        waiting = router.start_chat(model=MODEL)
+        wait_metric(router, "size", 1)
+        waiting.close()
+        wait_metric(router, "cancelled_total", 1)
     blockers.join()
     b.wait_quiet()
     seen = sum_of(b, "vllm:request_success_total") - start
