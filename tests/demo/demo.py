@@ -150,7 +150,11 @@ Try it yourself (turn 1, then turn 2 of the same session):
     -d '{{"model":"{model}","stream":true,"messages":[{{"role":"user","content":"Hello"}},{{"role":"user","content":"And now?"}}]}}'
 
 The router's numbers: curl http://127.0.0.1:{metrics}/metrics
+
+Up until Ctrl-C; the router's log:
 """
+
+ENDS = "\nThe router ends here; \"make demo\" keeps it and the pods up after the conversation, to be talked to."
 
 
 def follow(router):
@@ -183,9 +187,10 @@ def main():
         run_conversation(port)
         log = wait_entries(router)
         show(router, log, {"127.0.0.1:%d" % p: "pod-" + "AB"[i] for i, p in enumerate(ports)})
-        print(CURL.format(port=port, metrics=metrics, model=MODEL), flush=True)
-        if not once:
-            print("Up until Ctrl-C; the router's log:\n", flush=True)
+        if once:
+            print(ENDS, flush=True)
+        else:
+            print(CURL.format(port=port, metrics=metrics, model=MODEL), flush=True)
             follow(router)
         return 0 if any(e["boosted"] for e in log if "-turn-" in e["request_id"]) else 1
     except KeyboardInterrupt:
