@@ -668,7 +668,8 @@ def main(work, wanted):
             except Exception as e:
                 traceback.print_exc()
                 table.add(check.__name__[len("check_"):].replace("_", " "), False, "%s: %s" % (type(e).__name__, str(e)[:200]))
-            b.end()
+            finally:
+                b.end()
     finally:
         for e in engines:
             e.stop()
