@@ -8,6 +8,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import importlib.metadata
+import itertools
 import os
 import platform
 import random
@@ -97,9 +98,9 @@ def user(content):
     return {"role": "user", "content": content}
 
 
-def ask(client, messages, session=None, max_tokens=16, **options):
+def ask(client, messages, session=None, max_tokens=16, identity=None, **options):
     """One turn; returns the raw response, whose parse() is the completion or the stream."""
-    headers = {"X-Session-ID": session} if session else {}
+    headers = {name: value for name, value in (("X-Session-ID", session), ("X-Request-ID", identity)) if value}
     return client.chat.completions.with_raw_response.create(
         model=MODEL, messages=messages, max_tokens=max_tokens, temperature=0, extra_body=NO_EOS, extra_headers=headers, **options)
 
@@ -428,54 +429,67 @@ def check_prefix_cache(b):
 
 LEFT = 5  # clients that leave, of each kind
 LEFT_TOKENS = 3000
+ABORT_S = 15
 
 
-def leave_streaming(client, i):
-    """Asks for a long answer and leaves after its first chunk; returns the request id the engine knows."""
-    raw = ask(client, [user(text("leave %d" % i, 20))], max_tokens=LEFT_TOKENS, stream=True)
-    stream = raw.parse()
-    identity = next(iter(stream)).id
-    stream.close()
-    return identity
+def start_streaming(client, identity):
+    """Asks for a long answer and reads its first chunk; returns what leaves it."""
+    stream = ask(client, [user(text(identity, 20))], None, LEFT_TOKENS, identity, stream=True).parse()
+    next(iter(stream))
+    return stream.close
 
 
-def leave_waiting(port, i):
-    """Waits half a second for a long answer that is not streamed, then leaves; returns the id the engine makes of our own."""
-    identity = "leave-%d-%d" % (os.getpid(), i)
-    with client_of(port, timeout=0.5) as hasty:
-        try:
-            hasty.chat.completions.create(model=MODEL, messages=[user(text(i, 20))], max_tokens=LEFT_TOKENS, extra_body=NO_EOS,
-                                          extra_headers={"X-Request-ID": identity})
-        except openai.APITimeoutError:
-            return "chatcmpl-" + identity
-    raise AssertionError("an answer of %d tokens in half a second" % LEFT_TOKENS)
+def start_waiting(b, router, identity):
+    """Asks for a long answer that is not streamed, and waits until an engine is at it; returns what leaves it."""
+    c = router.start_chat(model=MODEL, messages=[user(text(identity, 20))], max_tokens=LEFT_TOKENS,
+                          headers=[("X-Request-ID", identity)], **NO_EOS)
+    wait(lambda: sum_of(b, "vllm:num_requests_running") == 1 or router.stdout.find(identity), "the request to run or to be over")
+    return c.close
 
 
-def aborted(b, identities):
-    """How many of these requests the engines' logs call aborted."""
-    logs = []
+def leave(b, start, name):
+    """A client leaves in the middle of its answer, for which the engines are held; an answer that was over before that gets
+    another try. Returns whether the engine's server ended the request before its model went on, and how many tokens the model
+    made until it had heard of it."""
+    for attempt in itertools.count():
+        identity = "leave-%s-%d-%d" % (name, attempt, os.getpid())
+        close = start(identity)
+        with contextlib.ExitStack() as held:
+            for e in b.engines:
+                held.enter_context(e.held())
+            for e in b.engines:
+                wait_settled(e)
+            live, tokens = sum_of(b, "vllm:num_requests_running") == 1, sum_of(b, "vllm:generation_tokens_total")
+            close()
+            if live:
+                with contextlib.suppress(AssertionError):
+                    wait(lambda: was_aborted(b, identity), "its abort", ABORT_S)
+                seen = was_aborted(b, identity)
+        b.wait_quiet()
+        if live:
+            return seen, sum_of(b, "vllm:generation_tokens_total") - tokens
+
+
+def was_aborted(b, identity):
+    """Whether an engine's log says so."""
     for e in b.engines:
         with open(e.log, encoding="utf-8", errors="replace") as log:
-            logs += [line for line in log if "Aborted request(s)" in line]
-    return sum(any(identity in line for line in logs) for identity in identities)
+            if any("Aborted request(s)" in line and identity in line for line in log):
+                return True
+    return False
 
 
 def sum_of(b, name, **labels):
     return sum(e.metric(name, **labels) for e in b.engines)
 
 
-def cancel_kind(b, kind, leave, counts):
-    before = sum_of(b, "vllm:request_success_total", finished_reason="abort"), sum_of(b, "vllm:generation_tokens_total")
-    identities = [leave(i) for i in range(LEFT)]
-    b.wait_quiet()
-    try:
-        wait(lambda: aborted(b, identities) == LEFT, "aborts", 15)
-    except AssertionError:
-        pass
-    seen, tokens = aborted(b, identities), sum_of(b, "vllm:generation_tokens_total") - before[1]
-    counted = sum_of(b, "vllm:request_success_total", finished_reason="abort") - before[0]
-    b.table.add("cancel, %s: the engine aborts each request" % kind, seen == LEFT and tokens < LEFT * LEFT_TOKENS / 2 and
-                counted == (LEFT if counts else 0), '%d of %d aborted in its log, %d of %d tokens made, finished_reason="abort" +%d' %
+def cancel_kind(b, kind, start, counts):
+    before = sum_of(b, "vllm:request_success_total", finished_reason="abort")
+    left = [leave(b, start, "%s-%d" % (kind, i)) for i in range(LEFT)]
+    seen, tokens = sum(ended for ended, _ in left), sum(n for _, n in left)
+    counted = sum_of(b, "vllm:request_success_total", finished_reason="abort") - before
+    b.table.add("cancel, %s: the engine aborts each request" % kind, seen == LEFT and counted == (LEFT if counts else 0),
+                '%d of %d aborted in its log, %d of %d tokens made afterwards, finished_reason="abort" +%d' %
                 (seen, LEFT, tokens, LEFT * LEFT_TOKENS, counted))
 
 
@@ -486,13 +500,12 @@ def check_cancel(b):
     straight, through = client_of(engine.port), client_of(router.port)
     # Whether the engine counts a client that left is its own affair: newer versions do not. Asked without the router first.
     before = engine.aborts()
-    leave_streaming(straight, -1)
-    b.wait_quiet()
+    leave(b, lambda identity: start_streaming(straight, identity), "straight")
     time.sleep(1)
     counts = engine.aborts() > before
     b.table.note("cancel: a client that leaves the engine itself", 'finished_reason="abort" +%d' % (engine.aborts() - before))
-    cancel_kind(b, "streamed", lambda i: leave_streaming(through, i), counts)
-    cancel_kind(b, "plain", lambda i: leave_waiting(router.port, i), counts)
+    cancel_kind(b, "streamed", lambda identity: start_streaming(through, identity), counts)
+    cancel_kind(b, "plain", lambda identity: start_waiting(b, router, identity), counts)
     router.wait_idle()
     straight.close()
     through.close()
