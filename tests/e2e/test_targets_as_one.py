@@ -163,7 +163,7 @@ def test_moved_request_times_out_at_its_own_limit(start, strategy):
     servers = (SERVERS % (a.authority, b.authority)).replace("engine = none", "engine = vllm")
     both, only_b = ((servers + r).replace("\ntarget = ", "\nmax_waiting = 1\ntarget = ", 1) for r in (ROUTES["rules"], ONE["b"]))
     router = start.router(ini=both, boost=strategy == "boost", session_boost_timeout="2s", fairness_queue_timeout="2s",
-                          enable_fairness_scheduling=str(strategy == "fairness").lower())
+                          metrics_scrape_interval="10s", enable_fairness_scheduling=str(strategy == "fairness").lower())
     wait_until(lambda: all(p["metrics"]["requestWaitingNum"] == 3 for p in router.dump("pods")["pods"]), "the pods' numbers")
     began = time.monotonic()
     moved = wait_full(router, router.start_chat(headers=[("X-To", "a")]), 1)
