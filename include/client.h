@@ -111,7 +111,8 @@ static inline bool client_is_secure(const struct client *c)
 
 #define CLIENT_BODY_SPARE 64 /* bytes behind a body that belong to it and are not set */
 /* For ops->head: a block of the owner's (mem_free), its first `front` bytes for whatever it likes. Where the
- * head says how long the body is, that goes to client->place, in the same block at `front` or behind it. */
+ * head says how long the body is, and that is not very long, it goes to client->place, in the same block at
+ * `front` or behind it. */
 void *client_place_body(struct client *c, size_t front);
 /* Ownership of the body goes to the caller (mem_free, but for `place`), who gives its bytes back with
  * client_release_held. */

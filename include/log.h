@@ -11,16 +11,19 @@
 #define LOG_LINE_BYTES   (16 * 1024)
 #define LOG_PLAIN_MAX    1024
 #define LOG_KEY_MAX      64
+/* A pipe takes 64 KiB at once, and the reader of a busy router may be a little behind. */
+#define LOG_CLOSE_WAIT_US US_PER_S
 
 /* ---- sinks: where lines go ---- */
 
 struct log_sink {
     int fd;
     bool owns_fd;
-    bool
-        may_block; /* shared with others and in their mode: asked before every write whether it would block */
-    char *path;    /* NULL for stdout and stderr */
-    bool mid_line; /* the last write ended inside a line */
+    bool may_block; /* shared with other processes, in their mode: each write is preceded by a poll() */
+    char *path;     /* NULL for stdout and stderr */
+    bool mid_line;  /* the last write ended inside a line, whose rest is pending */
+    bool torn;      /* or is lost: the next line begins on a line of its own */
+    struct log_sink *beside; /* another one that writes to the same output, or NULL */
     struct buf pending;
     uint64_t dropped; /* lines lost: buffer full, or the write failed */
 };
@@ -30,10 +33,13 @@ struct log_sink {
 MUST_CHECK bool log_sink_open(struct log_sink *s, const char *output, char **error);
 /* A whole line or nothing is kept; the line ends with '\n'. */
 void log_sink_write(struct log_sink *s, struct slice line);
+/* Where both write to the same output, neither writes into a line of the other from now on. */
+void log_sink_pair(struct log_sink *a, struct log_sink *b);
 /* Writes as much as the other side takes right now. A broken output drops what is pending and counts it. */
 void log_sink_flush(struct log_sink *s);
 /* Opens the same path anew (log rotation), after a flush. Keeps the old file when that fails. */
 void log_sink_reopen(struct log_sink *s);
+/* After a flush that waits for a slow reader, LOG_CLOSE_WAIT_US at most. */
 void log_sink_close(struct log_sink *s);
 
 /* ---- the router's own log, on stderr ---- */

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -124,6 +125,7 @@ static int main_run(const struct config_inputs *in, struct config *c, const stru
     static struct server server;
     int status = 1;
 
+    signal(SIGPIPE, SIG_IGN);
     log_init((enum log_level)c->log_level, (enum log_format)c->log_format);
     server_log_report(report);
     if (report->n_fatal > 0) {
@@ -135,7 +137,6 @@ static int main_run(const struct config_inputs *in, struct config *c, const stru
         }
         server_free(&server);
     }
-    log_sink_flush(log_sink());
     log_sink_close(log_sink());
     return status;
 }

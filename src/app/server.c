@@ -352,7 +352,6 @@ static bool server_watch_signals(struct server *s)
 {
     static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
 
-    signal(SIGPIPE, SIG_IGN);
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
         s->signals[i] = evsignal_new(s->loop->base, numbers[i], server_on_signal, s);
         if (s->signals[i] == NULL || event_add(s->signals[i], NULL) < 0)
@@ -396,8 +395,9 @@ static void server_flush_logs(struct server *s)
     if (waiting == 0)
         return;
     if (waiting >= SERVER_LOG_BATCH_BYTES || loop_now_us(s->loop) >= due_us) {
-        log_sink_flush(&s->access);
+        /* In this order: where both go to one output, a request's own lines stand before its access line. */
         log_sink_flush(log_sink());
+        log_sink_flush(&s->access);
         s->logs_flushed_us = loop_now_us(s->loop);
         due_us = s->logs_flushed_us + SERVER_LOG_EVERY_US;
     }
@@ -448,11 +448,13 @@ static bool server_open_access_log(struct server *s)
 {
     char *error = NULL;
 
-    if (log_sink_open(&s->access, s->config->access_log_output, &error))
-        return true;
-    log_error("cannot open the access log", LOG_STR("error", error));
-    mem_free(error);
-    return false;
+    if (!log_sink_open(&s->access, s->config->access_log_output, &error)) {
+        log_error("cannot open the access log", LOG_STR("error", error));
+        mem_free(error);
+        return false;
+    }
+    log_sink_pair(log_sink(), &s->access);
+    return true;
 }
 
 static bool server_read_tls(struct server *s)

@@ -77,7 +77,7 @@ void log_sink_write(struct log_sink *s, struct slice line)
         s->dropped++;
 }
 
-/* The output is broken. Should it recover, the next line starts on a line of its own. */
+/* The output is broken. */
 static void drop_pending(struct log_sink *s)
 {
     struct slice lost = buf_slice(&s->pending);
@@ -85,8 +85,8 @@ static void drop_pending(struct log_sink *s)
     for (size_t i = 0; i < lost.n; i++)
         s->dropped += lost.p[i] == '\n';
     buf_clear(&s->pending);
-    if (s->mid_line && !buf_append(&s->pending, "\n", 1))
-        s->mid_line = false;
+    s->torn |= s->mid_line;
+    s->mid_line = false;
 }
 
 static bool would_block(const struct log_sink *s)
@@ -100,10 +100,11 @@ static bool would_block(const struct log_sink *s)
 /* One write; false when there is nothing more to do now. */
 static bool flush_some(struct log_sink *s)
 {
-    struct slice bytes = buf_slice(&s->pending);
+    const bool torn = s->torn;
+    struct slice bytes = torn ? SLICE("\n") : buf_slice(&s->pending);
     ssize_t n;
 
-    if (bytes.n == 0 || would_block(s))
+    if (s->pending.len == 0 || would_block(s))
         return false;
     if (s->may_block && bytes.n > LOG_PIPE_CHUNK)
         bytes.n = LOG_PIPE_CHUNK;
@@ -116,15 +117,35 @@ static bool flush_some(struct log_sink *s)
         drop_pending(s);
         return false;
     }
+    s->torn = false;
     s->mid_line = bytes.p[n - 1] != '\n';
-    buf_consume_keep(&s->pending, (size_t)n);
+    if (!torn)
+        buf_consume_keep(&s->pending, (size_t)n);
     return true;
+}
+
+void log_sink_pair(struct log_sink *a, struct log_sink *b)
+{
+    struct stat at, bt;
+
+    if (fstat(a->fd, &at) < 0 || fstat(b->fd, &bt) < 0 || at.st_dev != bt.st_dev || at.st_ino != bt.st_ino)
+        return;
+    a->beside = b;
+    b->beside = a;
+}
+
+static void flush_alone(struct log_sink *s)
+{
+    while (flush_some(s))
+        ;
 }
 
 void log_sink_flush(struct log_sink *s)
 {
-    while (flush_some(s))
-        ;
+    if (s->beside != NULL && s->beside->mid_line)
+        flush_alone(s->beside);
+    if (s->beside == NULL || !s->beside->mid_line)
+        flush_alone(s);
 }
 
 void log_sink_reopen(struct log_sink *s)
@@ -140,7 +161,16 @@ void log_sink_reopen(struct log_sink *s)
 
 void log_sink_close(struct log_sink *s)
 {
+    const int64_t until_us = clock_mono_us() + LOG_CLOSE_WAIT_US;
+    struct pollfd p = {.fd = s->fd, .events = POLLOUT};
+
     log_sink_flush(s);
+    while (s->pending.len > 0 && clock_mono_us() < until_us) {
+        (void)poll(&p, 1, (int)((until_us - clock_mono_us()) / US_PER_MS) + 1);
+        log_sink_flush(s);
+    }
+    if (s->beside != NULL)
+        s->beside->beside = NULL;
     if (s->owns_fd)
         (void)close(s->fd);
     buf_free(&s->pending);

@@ -17,7 +17,8 @@
 #define CLIENT_EXACT_BODY_MAX (64 * 1024 * 1024)
 /* Larger bodies take several reads, whatever is known of them. With a first read it must fit into `in`. */
 #define CLIENT_FORESEEN_MAX (96 * 1024)
-/* From here on in huge pages: in small ones the kernel takes as long to find the memory as to fill it. */
+/* From here on in huge pages: in small ones the kernel takes as long to find the memory as to fill it. And
+ * apart: nothing may touch them before the body does, or a head alone would take two megabytes. */
 #define CLIENT_HUGE_BODY      (4 * 1024 * 1024)
 #define CLIENT_CHUNK_LINE_MAX 20 /* sixteen digits, CR LF */
 /* Who sends or takes less is not waited for: one byte now and then would make a request last for ever. */
@@ -244,7 +245,7 @@ void *client_place_body(struct client *c, size_t front)
     struct client_foreseen *f = c->foreseen;
     char *block;
 
-    if (length == 0 || length > CLIENT_EXACT_BODY_MAX || length > c->rules->max_body_bytes)
+    if (length == 0 || length >= CLIENT_HUGE_BODY || length > c->rules->max_body_bytes)
         return mem_alloc(front);
     c->last_front = (uint32_t)(front + CLIENT_FRONT_SPARE);
     if (client_was_foreseen(f, front, length)) {
@@ -252,7 +253,7 @@ void *client_place_body(struct client *c, size_t front)
         front = f->front;
         f->block = NULL;
     } else {
-        block = (length >= CLIENT_HUGE_BODY ? mem_table : mem_alloc)(front + length + CLIENT_BODY_SPARE);
+        block = mem_alloc(front + length + CLIENT_BODY_SPARE);
     }
     c->place = block + front;
     return block;
@@ -265,8 +266,10 @@ static void client_start_body(struct client *c, uint64_t length, size_t have, bo
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
     c->state = CLIENT_BODY;
-    c->body = c->place;
-    c->body_cap = c->place != NULL ? (size_t)length : 0;
+    if (length > 0 && length <= CLIENT_EXACT_BODY_MAX) {
+        c->body_cap = (size_t)length;
+        c->body = c->place != NULL ? c->place : mem_table(c->body_cap + CLIENT_BODY_SPARE);
+    }
     if (send_continue) {
         struct iovec iov = {(char *)(uintptr_t)go_on, sizeof go_on - 1};
 

@@ -70,6 +70,16 @@ def test_lines_share_a_write(start):
     assert len(router.stdout.all("shared-")) == n
 
 
+def test_one_output_for_both_logs(start):
+    """A request's access line stands behind what the router's log has of it, also when they share a write."""
+    _, router = pair(start, access_log_output="stderr")
+    ids = [router.chat(session="s").id for _ in range(20)]
+    for i in ids:
+        router.stderr.wait_for_line('"request_id":"%s"' % i)
+        mine = [line for line in router.stderr.lines if i in line]
+        assert ["queued" in mine[0], "dequeued" in mine[1], mine[2][0]] == [True, True, "{"] and len(mine) == 3
+
+
 def test_text_error(start):
     _, router = pair(start, access_log_format="text")
     r = router.chat(model="nope")

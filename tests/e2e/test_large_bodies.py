@@ -124,7 +124,7 @@ def test_client_leaves_in_the_next_body(router, pod, client):
 
 def test_small_bodies_do_not_keep_the_place_of_large_ones(start):
     """Their heads are as long as those of the large ones were. Groups use the memory of the group before, if it is free."""
-    pod, groups, n, small = start.pod(), 8, 40, body_of(16500)  # still smaller ones have their place beside the head
+    pod, groups, n, small = start.pod(), 8, 40, body_of(16500)
     router = start.router({"m": [pod]}, session_boost_inflight_per_pod=groups * n)
     held, all_clients = [], [[router.client() for _ in range(n)] for _ in range(groups)]
     router.get("/healthz")
@@ -144,6 +144,23 @@ def test_small_bodies_do_not_keep_the_place_of_large_ones(start):
     for clients in all_clients:
         for c in clients:
             assert c.answer().status == 200
+
+
+@pytest.mark.parametrize("length", [90000, 3 << 20, 5 << 20])
+def test_heads_alone_take_no_memory_for_their_bodies(start, length):
+    """Huge pages are taken whole when one byte of them is touched: see /sys/kernel/mm/transparent_hugepage/enabled."""
+    n = 50
+    router = start.router({"m": [start.pod()]})
+    clients = [router.client() for _ in range(n)]
+    router.get("/healthz")
+    before = router.rss_bytes()
+    for c in clients:
+        c.request(headers=[("Expect", "100-continue"), ("Content-Length", str(length))])
+    for c in clients:
+        assert c.head().status == 100
+    assert SANITIZED or router.rss_bytes() - before < n * 100000
+    for c in clients:
+        c.close()
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "test.h"
@@ -399,6 +400,8 @@ static void open_blocking_sink(struct log_sink *s, int *reader)
     *reader = fds[0];
 }
 
+#define NUMBERED_BYTES 115
+
 static void write_numbered(struct log_sink *s, int from, int to)
 {
     for (int i = from; i < to; i++) {
@@ -431,11 +434,82 @@ static int read_lines(struct log_sink *s, int reader)
         assert_int_equal(sscanf(p, "line %d ", &number), 1);
         assert_true(number > last);
         last = number;
-        assert_int_equal(p[114], '\n');
-        p += 115;
+        assert_int_equal(p[NUMBERED_BYTES - 1], '\n');
+        p += NUMBERED_BYTES;
     }
     mem_free(all);
     return n_lines;
+}
+
+/* Both logs into one pipe: neither writes into a line of the other. */
+static void test_shared_pipe(void **state)
+{
+    struct log_sink a, b;
+    char path[64], *error, taken[80 * NUMBERED_BYTES];
+    int reader;
+
+    (void)state;
+    open_pipe_sink(&a, &reader);
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", a.fd);
+    assert_true(log_sink_open(&b, path, &error));
+    log_sink_pair(&a, &b);
+    write_numbered(&a, 0, 1000); /* more than a pipe holds */
+    log_sink_flush(&a);
+    assert_true(a.mid_line);
+    write_numbered(&b, 1000, 1010);
+    assert_int_equal(read(reader, taken, sizeof(taken)), sizeof(taken));
+    log_sink_flush(&b); /* what there is room for is of a's line, which does not end there either */
+    assert_true(a.mid_line);
+    assert_int_equal(b.pending.len, 10 * NUMBERED_BYTES);
+    assert_int_equal(read_lines(&a, reader), 1000 - 80);
+    log_sink_flush(&b);
+    assert_int_equal(read_lines(&b, reader), 10);
+    log_sink_close(&b);
+    log_sink_flush(&a); /* which stands alone again */
+    log_sink_close(&a);
+    (void)close(reader);
+}
+
+/* A reader that is behind gets the rest while the sink is closed. */
+static void test_close_waits_for_the_reader(void **state)
+{
+    const int n_lines = 3000;
+    struct log_sink s;
+    int reader, status;
+    pid_t child;
+
+    (void)state;
+    open_pipe_sink(&s, &reader);
+    child = fork();
+    if (child == 0) {
+        char bytes[NUMBERED_BYTES];
+        size_t got = 0;
+
+        log_sink_close(&s);
+        for (ssize_t n; (n = read(reader, bytes, sizeof(bytes))) > 0;) /* slower than anybody writes */
+            got += (size_t)n;
+        _exit(got == (size_t)n_lines * NUMBERED_BYTES ? 0 : 1);
+    }
+    write_numbered(&s, 0, n_lines);
+    log_sink_close(&s);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    (void)close(reader);
+}
+
+/* Nobody takes the rest: the end comes all the same. */
+static void test_close_with_a_stuck_reader(void **state)
+{
+    struct log_sink s;
+    int reader;
+
+    (void)state;
+    (void)alarm(60);
+    open_pipe_sink(&s, &reader);
+    write_numbered(&s, 0, 1000);
+    log_sink_close(&s);
+    (void)alarm(0);
+    (void)close(reader);
 }
 
 static void full_pipe(void (*open_sink)(struct log_sink *, int *))
@@ -477,6 +551,7 @@ static void test_closed_pipe(void **state)
     (void)close(reader);
     write_numbered(&s, 0, 3);
     assert_int_equal(s.dropped, 0);
+    log_sink_flush(&s);
     log_sink_flush(&s);
     assert_int_equal(s.dropped, 3);
     assert_int_equal(s.pending.len, 0);
@@ -641,9 +716,12 @@ static void test_broken_in_mid_line(void **state)
     log_sink_write(&s, SLICE("one\n"));
     log_sink_write(&s, SLICE("two\n"));
     log_sink_write(&s, SLICE("three\n"));
-    log_sink_flush(&s);
+    for (int i = 0; i < 3; i++) { /* nothing is left to be tried again, and lost again */
+        log_sink_flush(&s);
+        assert_int_equal(s.dropped, 2);
+        assert_int_equal(s.pending.len, 0);
+    }
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
-    assert_int_equal(s.dropped, 2);
     log_sink_write(&s, SLICE("four\n"));
     log_sink_flush(&s);
     log_sink_close(&s);
@@ -685,6 +763,9 @@ int main(void)
         cmocka_unit_test(test_nearly_full_buffer),
         cmocka_unit_test(test_random_values),
         cmocka_unit_test(test_full_pipe),
+        cmocka_unit_test(test_shared_pipe),
+        cmocka_unit_test(test_close_waits_for_the_reader),
+        cmocka_unit_test(test_close_with_a_stuck_reader),
         cmocka_unit_test(test_closed_pipe),
         cmocka_unit_test(test_stdout_is_left_as_it_is),
         cmocka_unit_test(test_file),
