@@ -216,7 +216,7 @@ def test_expired_watch(world, inside):
         w.api.error_in_watches(410)
     else:
         w.api.faults.expire_watches = True
-    wait_until(lambda: len(w.api.asked("list")) == 2, "a second list")
+    wait_until(lambda: len(w.api.asked("list")) >= 2, "a second list")
     w.api.faults.expire_watches = False
     w.put(endpoint("127.0.0.3"), name="a")
     w.wait_pods("127.0.0.3:8000")
@@ -252,10 +252,10 @@ def test_silent_watch(world):
     w.api.faults.silent_watches = True
     w.run()
     w.put(endpoint("127.0.0.2"), name="a")
-    w.wait_pods("127.0.0.2:8000", timeout=8)
+    w.wait_pods("127.0.0.2:8000", timeout=20)
     assert w.router.stderr.wait_for_line("Kubernetes API fails; what was last known stays in use")
     w.api.faults.silent_watches = False
-    w.up(1, timeout=8)
+    w.up(1, timeout=20)
     w.put(endpoint("127.0.0.3"), name="a")
     w.wait_pods("127.0.0.3:8000")
 
@@ -305,8 +305,9 @@ EVENT = (b'{"type":"MODIFIED","object":{"metadata":{"name":"a","namespace":"defa
 
 
 def watch_breaks(w, data, address):
-    """The bytes stand in the watch; then the pods change, and the router must come to know it."""
-    wait_until(lambda: w.api.watching() == 1, "a watch")
+    """The bytes stand in the watch; then the pods change, and the router must come to know it. The server may not have
+    noticed yet that the watch before is over: each of them gets the bytes."""
+    wait_until(lambda: w.api.watching() > 0, "a watch")
     lists = len(w.api.asked("list"))
     w.api.raw_in_watches(data)
     w.put(endpoint(address), name="a")
@@ -318,7 +319,7 @@ def watch_breaks(w, data, address):
 @pytest.mark.parametrize("at", range(1, len(EVENT), 19))
 def test_event_that_breaks_off(world, at):
     """An event that ends with its line, or runs into the next one, wherever it breaks off: said, and listed anew at once."""
-    w = world()
+    w = world(router_kubernetes_watch_timeout="60s")  # no watch ends by itself meanwhile
     w.put(endpoint("127.0.0.1"), name="a")
     w.run()
     watch_breaks(w, EVENT[:at] + b"\n", "127.0.0.2")
@@ -331,7 +332,7 @@ def test_event_that_breaks_off(world, at):
 @pytest.mark.parametrize("data", [b"{}\n", b"{}{}\n", b"\xff\n", b'{"type":"ADDED"}\n', b'{"type":"MODIFIED","object":{"metadata":{}}}\n',
                                   b'{"type":"SOMETHING","object":{"metadata":{"uid":"u","name":"n"}}}\n'])
 def test_line_that_is_no_event(world, data):
-    w = world()
+    w = world(router_kubernetes_watch_timeout="60s")
     w.put(endpoint("127.0.0.1"), name="a")
     w.run()
     watch_breaks(w, data, "127.0.0.2")
@@ -346,7 +347,7 @@ def test_half_event_then_silence(world):
     w.run()
     wait_until(lambda: w.api.watching() == 1, "a watch")
     w.api.raw_in_watches(EVENT[:70])
-    assert "half an event, and then silence" in w.router.stderr.wait_for_line("Kubernetes API fails; what was last known", timeout=10)
+    assert "half an event, and then silence" in w.router.stderr.wait_for_line("Kubernetes API fails; what was last known", timeout=20)
     w.put(endpoint("127.0.0.2"), name="a")
     w.wait_pods("127.0.0.2:8000")
     w.up(1)
@@ -354,7 +355,7 @@ def test_half_event_then_silence(world):
 
 def test_slow_event_is_whole(world):
     """An event that comes in pieces is an event."""
-    w = world()
+    w = world(router_kubernetes_watch_timeout="60s")
     w.put(endpoint("127.0.0.1"), name="a")
     w.run()
     wait_until(lambda: w.api.watching() == 1, "a watch")
@@ -444,7 +445,7 @@ def test_retry_after(world):
 def test_sync_timeout(world):
     w = world()
     w.api.faults.hang = True
-    r = w.run(wait=False, router_sync_timeout="300ms")
+    r = w.run(wait=False, router_sync_timeout="2s")
     assert r.get("/readyz").status == 503
     wait_until(lambda: r.get("/readyz").status == 200, "the limit to be over")
     w.api.faults.hang = False
@@ -468,7 +469,7 @@ def test_outage(world):
     w.put(endpoint("127.0.0.2"), name="a", port=pod.port)
     w.api.forget()
     w.api.open()
-    w.up(1, timeout=10)
+    w.up(1, timeout=30)
     w.wait_pods(at(pod, "127.0.0.2"))
     r.stderr.wait_for_line("Kubernetes API answers again")
     assert len(r.stderr.all("Kubernetes API answers again")) == 1

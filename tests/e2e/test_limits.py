@@ -239,8 +239,8 @@ def test_queue_full_only_when_somebody_has_to_wait(start, strategy, served):
 
 def test_head_timeout(start):
     router = start.router({"m": [start.pod(script=ok)]}, client_header_timeout="200ms")
-    c = router.client()
     begun = time.monotonic()
+    c = router.client()
     c.send(b"POST /v1/x HTTP/1.1\r\nHost: a\r\n")
     r = c.answer()
     assert time.monotonic() - begun >= 0.19
@@ -261,12 +261,12 @@ def test_head_timeout_is_not_pushed_out_by_a_trickle(start):
     except OSError:
         pass
     check_error(c.answer(), 408, "client_timeout")
-    assert time.monotonic() - begun < 1.0 * SLOW
+    assert time.monotonic() - begun < DEADLINE
 
 
 def test_time_in_which_the_router_stood_still_is_nobodys_fault(start):
     """What came meanwhile was in time."""
-    pod, limit = start.pod(), 0.5 * SLOW
+    pod, limit = start.pod(), 1 + 0.5 * SLOW
     router = start.router({"m": [pod]}, **dict.fromkeys(("client_body_timeout", "upstream_body_timeout"), "%dms" % (1000 * limit)))
     c = router.client()
     raw = c.request(body={"model": "m", "stream": True}, send=False)
@@ -276,7 +276,7 @@ def test_time_in_which_the_router_stood_still_is_nobodys_fault(start):
     def say_while_it_stands_still(say):
         router.signal(signal.SIGSTOP)
         say()
-        time.sleep(1.5 * limit)
+        time.sleep(limit + 0.5)
         router.signal(signal.SIGCONT)
     say_while_it_stands_still(lambda: c.send(raw[-1:]))
     q = pod.next().start().event("one")
@@ -289,14 +289,14 @@ def test_time_in_which_the_router_stood_still_is_nobodys_fault(start):
 
 def test_body_timeout_is_between_bytes(start):
     pod = start.pod(script=ok)
-    router = start.router({"m": [pod]}, client_body_timeout="%dms" % (250 * SLOW))
+    router = start.router({"m": [pod]}, client_body_timeout="1500ms")
     body = sized_body(3000)
     c = router.client()
     raw = c.request(body=body, send=False)
     cut = len(raw) - len(body)
     c.send(raw[:cut])
     for i in range(cut, len(raw), 400):
-        time.sleep(0.1)  # the client's pace: longer than the limit in all, shorter between two pieces
+        time.sleep(0.25)  # the client's pace: longer than the limit in all, far shorter between two pieces
         c.send(raw[i:i + 400])
     assert c.answer().status == 200
     c.send(raw[:-3])
@@ -326,7 +326,7 @@ def test_body_that_trickles_has_an_end(start, framing):
     try:
         while c.silent_for(0.05):  # the client's pace
             c.send(b"x" if framing == "sized" else b"1\r\nx\r\n")
-            assert time.monotonic() - begun < DEADLINE, "still read"
+            assert time.monotonic() - begun < 3 * DEADLINE, "still read"
     except OSError:
         pass  # cut while it sent
     assert time.monotonic() - begun >= 0.3
@@ -335,13 +335,13 @@ def test_body_that_trickles_has_an_end(start, framing):
 
 
 def test_idle_connections_are_closed_in_silence(start):
-    router = start.router({"m": [start.pod(script=ok)]}, client_idle_timeout="200ms")
+    router = start.router({"m": [start.pod(script=ok)]}, client_idle_timeout="1s")
     fresh, used = router.client(), router.client()
+    begun = time.monotonic()
     used.chat()
     assert used.answer().status == 200
-    begun = time.monotonic()
     assert used.wait_closed() == b""
-    assert time.monotonic() - begun > 0.1
+    assert time.monotonic() - begun >= 0.99
     left = fresh.wait_closed()
     assert left == b"" or b" 408 " in left
     router.wait_metric("kthena_router_downstream_connections", 0)
@@ -367,12 +367,12 @@ def test_client_that_does_not_read_is_cut(start):
 def test_slow_steady_reader_is_not_cut(start):
     size = 3_000_000
     pod = start.pod(script=lambda q: q.reply(body=b"y" * size))
-    router = start.router({"m": [pod]}, client_write_timeout="%dms" % (300 * SLOW))
+    router = start.router({"m": [pod]}, client_write_timeout="1500ms")
     c = router.client(rcvbuf=4096)
     c.chat()
     r = c.head()
     begun, total = time.monotonic(), 0
-    while time.monotonic() - begun < 1.2 * SLOW and total < size // 2:
+    while time.monotonic() - begun < 3 and total < size // 2:
         total += len(c._body_piece(4000))
         time.sleep(0.02)  # the reader's pace
     while total < size:
