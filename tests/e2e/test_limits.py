@@ -290,14 +290,14 @@ def test_time_in_which_the_router_stood_still_is_nobodys_fault(start):
 def test_body_timeout_is_between_bytes(start):
     pod = start.pod(script=ok)
     router = start.router({"m": [pod]}, client_body_timeout="1500ms")
-    body = sized_body(3000)
+    body = sized_body(30000)
     c = router.client()
     raw = c.request(body=body, send=False)
     cut = len(raw) - len(body)
     c.send(raw[:cut])
-    for i in range(cut, len(raw), 400):
+    for i in range(cut, len(raw), 4000):
         time.sleep(0.25)  # the client's pace: longer than the limit in all, far shorter between two pieces
-        c.send(raw[i:i + 400])
+        c.send(raw[i:i + 4000])
     assert c.answer().status == 200
     c.send(raw[:-3])
     check_error(c.answer(), 408, "client_timeout")
