@@ -22,7 +22,7 @@ struct log_sink {
     bool may_block; /* shared with other processes, in their mode: each write is preceded by a poll() */
     char *path;     /* NULL for stdout and stderr */
     bool mid_line;  /* the last write ended inside a line, whose rest is pending */
-    bool torn;      /* or is lost: the next line begins on a line of its own */
+    bool torn;      /* or is lost, or that of `beside`: the next line begins on a line of its own */
     struct log_sink *beside; /* another one that writes to the same output, or NULL */
     struct buf pending;
     uint64_t dropped; /* lines lost: buffer full, or the write failed */

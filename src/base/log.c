@@ -77,6 +77,14 @@ void log_sink_write(struct log_sink *s, struct slice line)
         s->dropped++;
 }
 
+/* Of the output, whoever writes to it next. */
+static void set_torn(struct log_sink *s, bool torn)
+{
+    s->torn = torn;
+    if (s->beside != NULL)
+        s->beside->torn = torn;
+}
+
 /* The output is broken. */
 static void drop_pending(struct log_sink *s)
 {
@@ -85,7 +93,8 @@ static void drop_pending(struct log_sink *s)
     for (size_t i = 0; i < lost.n; i++)
         s->dropped += lost.p[i] == '\n';
     buf_clear(&s->pending);
-    s->torn |= s->mid_line;
+    if (s->mid_line)
+        set_torn(s, true);
     s->mid_line = false;
 }
 
@@ -117,9 +126,10 @@ static bool flush_some(struct log_sink *s)
         drop_pending(s);
         return false;
     }
-    s->torn = false;
     s->mid_line = bytes.p[n - 1] != '\n';
-    if (!torn)
+    if (torn)
+        set_torn(s, false);
+    else
         buf_consume_keep(&s->pending, (size_t)n);
     return true;
 }
@@ -169,6 +179,8 @@ void log_sink_close(struct log_sink *s)
         (void)poll(&p, 1, (int)((until_us - clock_mono_us()) / US_PER_MS) + 1);
         log_sink_flush(s);
     }
+    if (s->mid_line)
+        set_torn(s, true);
     if (s->beside != NULL)
         s->beside->beside = NULL;
     if (s->owns_fd)

@@ -173,6 +173,7 @@ def main():
     parser.add_argument("--once", action="store_true", help="end after the conversation; status 1 when no follow-up was boosted")
     once = parser.parse_args().once
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which who is started in the background of a shell lacks
     running = []
     try:
         for name in ("pod-A", "pod-B"):

@@ -479,6 +479,35 @@ static void test_shared_pipe(void **state)
     (void)close(reader);
 }
 
+/* The half of a line that one log leaves in the pipe for good ends before the other one's next line. */
+static void test_shared_pipe_is_given_up(void **state)
+{
+    struct log_sink a, b;
+    char path[64], *error, bytes[3 * NUMBERED_BYTES];
+    int reader;
+    ssize_t n;
+
+    (void)state;
+    (void)alarm(60);
+    open_pipe_sink(&a, &reader);
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", a.fd);
+    assert_true(log_sink_open(&b, path, &error));
+    log_sink_pair(&a, &b);
+    write_numbered(&a, 0, 1000);
+    log_sink_close(&a); /* nobody reads on in time */
+    take_lines(reader, 560);
+    write_numbered(&b, 1000, 1001);
+    log_sink_flush(&b);
+    while ((n = read(reader, bytes, sizeof(bytes))) == (ssize_t)sizeof(bytes))
+        ;
+    assert_true(n > NUMBERED_BYTES);
+    assert_int_equal(bytes[n - NUMBERED_BYTES - 1], '\n');
+    assert_memory_equal(bytes + n - NUMBERED_BYTES, "line 00001000 ", 14);
+    log_sink_close(&b);
+    (void)alarm(0);
+    (void)close(reader);
+}
+
 /* A reader that is behind gets the rest while the sink is closed. */
 static void test_close_waits_for_the_reader(void **state)
 {
@@ -773,6 +802,7 @@ int main(void)
         cmocka_unit_test(test_random_values),
         cmocka_unit_test(test_full_pipe),
         cmocka_unit_test(test_shared_pipe),
+        cmocka_unit_test(test_shared_pipe_is_given_up),
         cmocka_unit_test(test_close_waits_for_the_reader),
         cmocka_unit_test(test_close_with_a_stuck_reader),
         cmocka_unit_test(test_closed_pipe),
