@@ -74,7 +74,8 @@ struct loop {
     int64_t look_us;                /* from then on turns look at libevent */
     struct wheel wheel;
     struct event *tick;
-    bool ticking, ticked;      /* ticked: in this turn */
+    int64_t tick_us;           /* when it is due: with the next timer; INT64_MAX: there is none */
+    bool ticked;               /* in this turn */
     struct list tasks, last;   /* for the end of this turn, and for its very end */
     struct list next;          /* for the next turn */
     struct loop_grave *graves; /* the last one buried first */

@@ -41,6 +41,14 @@ static inline bool wheel_pending(const struct wheel_timer *t)
 {
     return wheel_in_slot(t) && t->due_us != INT64_MAX;
 }
+/* The end of the tick in which the timer is looked at, which must be in a slot. */
+static inline int64_t wheel_look_us(const struct wheel_timer *t)
+{
+    return t->slot_us < INT64_MAX - WHEEL_TICK_US ? (t->slot_us / WHEEL_TICK_US + 1) * WHEEL_TICK_US
+                                                  : INT64_MAX;
+}
+/* The end of the next tick that has timers to look at: nothing fires before. The wheel must not be empty. */
+int64_t wheel_next_us(const struct wheel *w);
 /* Fires what is due at now_us. A fired timer is not pending any more; fire may set or cancel any timer. */
 void wheel_advance(struct wheel *w, int64_t now_us);
 

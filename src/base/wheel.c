@@ -16,9 +16,9 @@ void wheel_timer_init(struct wheel_timer *t, void (*fire)(struct wheel_timer *t)
     list_init(&t->link);
 }
 
-static struct list *slot_of(struct wheel *w, int64_t tick)
+static size_t slot_at(int64_t tick)
 {
-    return &w->slots[(uint64_t)tick % WHEEL_SLOTS];
+    return (uint64_t)tick % WHEEL_SLOTS;
 }
 
 /* The first tick that is surely not too early. */
@@ -33,7 +33,7 @@ static int64_t tick_for(const struct wheel *w, int64_t due_us)
 static void put(struct wheel *w, struct wheel_timer *t)
 {
     t->slot_us = t->due_us;
-    list_push_back(slot_of(w, tick_for(w, t->due_us)), &t->link);
+    list_push_back(&w->slots[slot_at(tick_for(w, t->due_us))], &t->link);
 }
 
 void wheel_set(struct wheel *w, struct wheel_timer *t, int64_t due_us)
@@ -57,11 +57,20 @@ void wheel_cancel(struct wheel *w, struct wheel_timer *t)
     w->n--;
 }
 
+int64_t wheel_next_us(const struct wheel *w)
+{
+    int64_t tick = w->tick + 1;
+
+    while (list_empty(&w->slots[slot_at(tick)]))
+        tick++;
+    return tick * WHEEL_TICK_US;
+}
+
 /* Looks at every timer of the slot. The timers stand in a list of their own meanwhile: fire may cancel any of
  * them, and what it sets goes to a later tick. */
 static void turn_slot(struct wheel *w, int64_t now_us)
 {
-    struct list *slot = slot_of(w, w->tick), here, *link;
+    struct list *slot = &w->slots[slot_at(w->tick)], here, *link;
 
     if (list_empty(slot))
         return;

@@ -36,16 +36,26 @@ static void loop_on_tick(evutil_socket_t fd, short what, void *arg)
     l->ticked = true;
 }
 
+static void loop_arm_tick(struct loop *l, int64_t at_us)
+{
+    const int64_t wait_us = at_us - loop_now_us(l);
+    struct timeval wait = {0, 0};
+
+    if (wait_us > 0)
+        wait = (struct timeval){wait_us / US_PER_S, wait_us % US_PER_S};
+    if (event_add(l->tick, &wait) == 0)
+        l->tick_us = at_us;
+}
+
 /* When pods and clients have been heard: when the router stood still, what they said meanwhile was in time.
  */
 static void loop_advance_wheel(struct loop *l)
 {
     l->ticked = false;
     wheel_advance(&l->wheel, loop_now_us(l));
-    if (l->wheel.n == 0) {
-        event_del(l->tick);
-        l->ticking = false;
-    }
+    l->tick_us = INT64_MAX;
+    if (l->wheel.n > 0)
+        loop_arm_tick(l, wheel_next_us(&l->wheel));
 }
 
 static void loop_read_ahead(struct loop *l, const struct loop_batch *b, struct loop_ahead *ahead)
@@ -166,7 +176,7 @@ static bool loop_open(struct loop *l, const struct event_config *cfg)
     l->base = event_base_new_with_config(cfg);
     if (l->base == NULL)
         return false;
-    l->tick = event_new(l->base, -1, EV_PERSIST, loop_on_tick, l);
+    l->tick = event_new(l->base, -1, 0, loop_on_tick, l);
     return l->tick != NULL && loop_open_sets(l);
 }
 
@@ -206,6 +216,7 @@ struct loop *loop_new(void)
         return NULL;
     }
     wheel_init(&l->wheel, clock_mono_us());
+    l->tick_us = INT64_MAX;
     return l;
 }
 
@@ -372,15 +383,9 @@ void loop_bury(struct loop *l, struct loop_grave *g, void (*free_fn)(struct loop
 
 void loop_timer_start(struct loop *l, struct wheel_timer *t, int64_t due_us)
 {
-    static const struct timeval every = {0, WHEEL_TICK_US};
-
-    if (!l->ticking) {
-        /* The wheel stood still while it was empty. */
-        wheel_advance(&l->wheel, loop_now_us(l));
-        event_add(l->tick, &every);
-        l->ticking = true;
-    }
     wheel_set(&l->wheel, t, due_us);
+    if (wheel_look_us(t) < l->tick_us)
+        loop_arm_tick(l, wheel_look_us(t));
 }
 
 void loop_timer_cancel(struct loop *l, struct wheel_timer *t)

@@ -461,6 +461,23 @@ def test_many_idle_connections(start):
     wait_until(lambda: router.metric("kthena_router_downstream_connections") == 0, "connections to be gone")
 
 
+def times_asleep(router):
+    with open("/proc/%d/status" % router.pid, encoding="ascii") as f:
+        return int(next(line for line in f if line.startswith("voluntary_ctxt_switches")).split()[1])
+
+
+def test_an_idle_router_sleeps(start):
+    """Limits are pending on a connection, but none is near: nothing wakes it up but its scrapes (here one in the whole time)."""
+    router = start.router({"m": [start.pod(script=ok)]}, metrics_scrape_interval="60s")
+    client = router.client()
+    client.chat()
+    assert client.answer().status == 200
+    time.sleep(0.3)  # what the request left: its log lines
+    before = times_asleep(router)
+    time.sleep(1.5)
+    assert times_asleep(router) - before < 15
+
+
 def test_few_descriptors(start):
     """MAX_CONNECTIONS follows RLIMIT_NOFILE: too many clients wait, pods and metrics can still be reached."""
     router = start.router({"m": [start.pod(script=ok)]}, nofile=256)

@@ -396,6 +396,31 @@ static void test_who_was_in_time_while_the_process_stood_still(void **state)
     assert_int_equal(n_over, 1);
 }
 
+static void on_over_early(struct wheel_timer *t)
+{
+    (void)t;
+    n_turns = 0;
+    n_over++;
+}
+
+/* From the first limit to the second; a few turns more are libevent's clock, which is behind the loop's. */
+static void test_sleeps_until_the_next_limit(void **state)
+{
+    struct wheel_timer early;
+
+    (void)state;
+    n_over = 0;
+    wheel_timer_init(&limit, on_over);
+    wheel_timer_init(&early, on_over_early);
+    loop_timer_start(loop, &limit, loop_now_us(loop) + 25 * WHEEL_TICK_US);
+    loop_timer_start(loop, &early, loop_now_us(loop) + WHEEL_TICK_US);
+    assert_int_equal(loop->tick_us, wheel_look_us(&early));
+    run(EVER);
+    assert_int_equal(n_over, 2);
+    assert_false(wheel_pending(&limit));
+    assert_in_range(n_turns, 1, 10);
+}
+
 /* ---- libevent's, while pods and clients always have something new ---- */
 
 static struct event *every;
@@ -645,6 +670,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_who_may_come, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_next_turn_is_everybodys, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_next_turn_cancelled, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_sleeps_until_the_next_limit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_who_was_in_time_while_the_process_stood_still, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_timers_while_busy, set_up, tear_down),

@@ -87,17 +87,22 @@ static void step(struct test_random *r)
     }
 }
 
-static void test_random_program(void **state)
+static void start_items(void)
 {
-    struct test_random r = {11};
-
-    (void)state;
     now_us = INT64_C(987654321);
     wheel_init(&wheel, now_us);
     for (size_t i = 0; i < N_TIMERS; i++) {
         wheel_timer_init(&items[i].timer, fire);
         items[i].due_us = IDLE;
     }
+}
+
+static void test_random_program(void **state)
+{
+    struct test_random r = {11};
+
+    (void)state;
+    start_items();
     for (int i = 0; i < N_STEPS; i++) {
         for (size_t n = test_random_below(&r, 4); n > 0; n--)
             step(&r);
@@ -106,6 +111,57 @@ static void test_random_program(void **state)
         check_all();
     }
     assert_true(n_fired > 10000);
+}
+
+static void check_none_is_late(void)
+{
+    for (size_t i = 0; i < N_TIMERS; i++)
+        assert_true(items[i].due_us == IDLE || now_us <= items[i].late_us);
+}
+
+/* Whoever sleeps until the wheel names the next tick misses none: all fire within theirs. */
+static void test_sleeping_until_the_next_tick(void **state)
+{
+    struct test_random r = {12};
+    size_t n_wakes = 0;
+
+    (void)state;
+    n_fired = 0;
+    start_items();
+    for (int i = 0; i < 100 * N_TIMERS; i++) {
+        const int64_t last_us = now_us;
+
+        while (wheel.n == 0 || test_random_below(&r, 2) == 0)
+            step(&r);
+        now_us = wheel_next_us(&wheel);
+        assert_true(now_us > last_us && now_us % WHEEL_TICK_US == 0);
+        check_none_is_late();
+        n_wakes++;
+        wheel_advance(&wheel, now_us);
+        check_all();
+    }
+    assert_true(n_fired > n_wakes / 10);
+}
+
+static void test_when_a_timer_is_looked_at(void **state)
+{
+    static const int64_t dues_us[] = {
+        0, 1, WHEEL_TICK_US - 1, WHEEL_TICK_US, 7 * US_PER_S, 10 * US_PER_S + 1};
+
+    (void)state;
+    now_us = 0;
+    for (size_t i = 0; i < sizeof dues_us / sizeof *dues_us; i++) {
+        struct item it = {.due_us = dues_us[i]};
+
+        wheel_init(&wheel, 0);
+        wheel_timer_init(&it.timer, fire);
+        wheel_set(&wheel, &it.timer, it.due_us);
+        now_us = wheel_look_us(&it.timer) - 1;
+        wheel_advance(&wheel, now_us);
+        assert_true(it.due_us != IDLE);
+        wheel_advance(&wheel, ++now_us);
+        assert_true(it.due_us == IDLE);
+    }
 }
 
 /* One timer at a time, looked at every millisecond. */
@@ -218,6 +274,7 @@ static void test_never(void **state)
     now_us = INT64_C(1) << 60;
     wheel_advance(&wheel, now_us);
     assert_true(wheel_pending(&it.timer));
+    assert_true(wheel_look_us(&it.timer) > now_us);
     wheel_cancel(&wheel, &it.timer);
     assert_int_equal(wheel.n, 0);
 }
@@ -245,6 +302,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_program),
+        cmocka_unit_test(test_sleeping_until_the_next_tick),
+        cmocka_unit_test(test_when_a_timer_is_looked_at),
         cmocka_unit_test(test_one_tick_late_at_most),
         cmocka_unit_test(test_pushing_out_is_a_store),
         cmocka_unit_test(test_changes_while_firing),
