@@ -428,6 +428,10 @@ def read_arguments():
         a.error(f"no such case: {', '.join(sorted(unknown))}")
     if any("=" not in p for p in options.peer):
         a.error("--peer needs NAME=COMMAND")
+    known = {n for c in CASES for n in c.contenders} | {p.split("=", 1)[0] for p in options.peer}
+    unknown = set(options.only.split(",")) - known if options.only else set()
+    if unknown:
+        a.error(f"no such contender: {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}")
     options.rounds = options.rounds or (3 if options.quick else 11)
     return options
 

@@ -4,7 +4,8 @@
 For each regime of workload.h and each policy: simulated pods, the router and the clients (turns) are started on 127.0.0.1,
 the sessions are played for the regime's time, and the same sessions are played in queue_sim. All durations, those of the
 router's options too, are divided by the regime's scale; the tables are in model time. Seeds are fixed: repetition n has
-seed n, and queue_sim, which takes no time, plays ten times as many. Rows go to BUILD/bench/ttft.json, tables to BUILD/bench/ttft.md, plots (plots.py) beside them.
+seed n, and queue_sim, which takes no time, plays ten times as many. A policy whose real runs differ much is repeated
+more often. Rows go to BUILD/bench/ttft.json, tables to BUILD/bench/ttft.md, plots (plots.py) beside them.
 
     ttft.py [--quick] [--repetitions N] [--jobs N] [--regimes A,B] [--policies "A;B"] [--no-real] [--no-plots]
 """
@@ -13,6 +14,7 @@ import concurrent.futures
 import datetime
 import itertools
 import json
+import math
 import os
 import re
 import resource
@@ -116,6 +118,29 @@ def run_sim(regime, policy, seed, more=()):
     out = subprocess.run([QUEUE_SIM, "--regime", regime, "--seed", str(seed), *policy.sim_arguments(), *more],
                          stdout=subprocess.PIPE, text=True, check=True).stdout
     return json.loads(out)
+
+
+# ---- how often ----
+
+# A median of turns/s is worth a comparison when its standard error is this share of it at most; so often a real run is
+# repeated for that.
+SETTLED, MOST_REPETITIONS = 0.04, 12
+
+
+def is_settled(found):
+    """A median's standard error is 1.25 times the mean's."""
+    return 1.25 * statistics.stdev(found) / math.sqrt(len(found)) <= SETTLED * statistics.median(found)
+
+
+def unsettled(rows):
+    """One more job for each policy that needs it."""
+    found = {}
+    for row in rows:
+        if row["run"] == "real":
+            found.setdefault((row["regime"], row["policy"]), []).append(row["turns_per_s"])
+    policies = {p.name: p for p in POLICIES}
+    return [("real", regime, policies[name], len(turns) + 1) for (regime, name), turns in found.items()
+            if 1 < len(turns) < MOST_REPETITIONS and not is_settled(turns)]
 
 
 # ---- the real run ----
@@ -320,7 +345,7 @@ def spread(found):
 
 def agreement(rows, regimes, chosen):
     differences = []
-    lines = ["| regime | policy | turns/s real | sim | sim / real | warm real | sim |", "|---|---|---|---|---|---|---|"]
+    lines = ["| regime | policy | runs | turns/s real | sim | sim / real | warm real | sim |", "|---|---|---|---|---|---|---|---|"]
     for regime in regimes:
         for policy in policies_of(regime, chosen):
             real, sim = select(rows, "real", regime, policy), select(rows, "sim", regime, policy)
@@ -328,7 +353,7 @@ def agreement(rows, regimes, chosen):
                 continue
             a, b = (values(r, "turns_per_s", None) for r in (real, sim))
             warm = [statistics.median(values(r, "warm", None)) for r in (real, sim)]
-            lines.append(f"| {regime} | {policy.name} | {spread(a)} | {spread(b)} | "
+            lines.append(f"| {regime} | {policy.name} | {len(a)} | {spread(a)} | {spread(b)} | "
                          f"{statistics.median(b) / statistics.median(a):.2f} | {warm[0]:.2f} | {warm[1]:.2f} |")
             differences.append((abs(statistics.median(b) / statistics.median(a) - 1), f"{regime}, {policy.name}"))
     if differences:
@@ -407,7 +432,7 @@ def size_table():
 def report(rows, regimes, chosen, repetitions):
     parts = ["# First tokens by queue order", "",
              f"{PODS} pods, {SLOTS} slots each, prefill {PREFILL_TOKENS_PER_S} tokens/s, 20 tokens in {CHUNK_S} s. Medians "
-             f"of {repetitions} repetitions ({SIM_TIMES * repetitions} in queue_sim), ± half of their range. Seconds of model time; warm: share of prompt tokens "
+             f"of {repetitions} repetitions or more ({SIM_TIMES * repetitions} in queue_sim), ± half of their range. Seconds of model time; warm: share of prompt tokens "
              "found in the pods' caches; forced: share of admissions that went out of order."]
     for regime in regimes:
         for run, title in (("real", "router and pods"), ("sim", "queue_sim")):
@@ -424,16 +449,27 @@ def report(rows, regimes, chosen, repetitions):
 # ---- main ----
 
 
+def names(parser, what, text, separator, known):
+    found = [name.strip() for name in text.split(separator) if name.strip()]
+    for name in found:
+        if name not in known:
+            parser.error(f"no such {what}: {name}; there are: {(separator + ' ').join(known)}")
+    return found
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="fewer policies and regimes, one repetition")
     parser.add_argument("--repetitions", type=int)
     parser.add_argument("--jobs", type=int, default=1, help="real runs at one time")
-    parser.add_argument("--regimes", default="")
-    parser.add_argument("--policies", default="")
+    parser.add_argument("--regimes", default="", help="only these, separated by commas: " + ", ".join(REGIMES))
+    parser.add_argument("--policies", default="", help="only these, separated by semicolons, named as in the tables")
     parser.add_argument("--no-real", action="store_true")
     parser.add_argument("--no-plots", action="store_true")
-    return parser.parse_args()
+    a = parser.parse_args()
+    a.regimes = names(parser, "regime", a.regimes, ",", REGIMES)
+    a.policies = names(parser, "policy", a.policies, ";", [p.name for p in POLICIES])
+    return a
 
 
 def run_one(job):
@@ -462,10 +498,10 @@ def main():
     signal.signal(signal.SIGTERM, stop_all)
     signal.signal(signal.SIGINT, stop_all)
     a = arguments()
-    regimes = [r for r in REGIMES if not a.regimes or r in a.regimes.split(",")]
+    regimes = [r for r in REGIMES if not a.regimes or r in a.regimes]
     if a.quick and not a.regimes:
         regimes = ["long-above", "short-above", "agents"]
-    chosen = [p for p in POLICIES if (p.quick or not a.quick) and (not a.policies or p.name in a.policies.split(";"))]
+    chosen = [p for p in POLICIES if (p.quick or not a.quick) and (not a.policies or p.name in a.policies)]
     repetitions = a.repetitions or (1 if a.quick else 3)
     runs = ["sim"] if a.no_real else ["sim", "real"]
     seeds = {"sim": sim_seeds(repetitions), "real": range(1, repetitions + 1)}
@@ -473,10 +509,12 @@ def main():
             for policy in policies_of(regime, chosen)]
     rows = []
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        for done in concurrent.futures.as_completed([pool.submit(run_one, job) for job in jobs]):
-            rows.append(done.result())
-            if rows[-1]["run"] == "real":
-                write_rows(rows)
+        while jobs:
+            for done in concurrent.futures.as_completed([pool.submit(run_one, job) for job in jobs]):
+                rows.append(done.result())
+                if rows[-1]["run"] == "real":
+                    write_rows(rows)
+            jobs = unsettled(rows)
     write_rows(rows)
     text = report(rows, regimes, chosen, repetitions)
     with open(os.path.join(harness.BENCH, "ttft.md"), "w", encoding="utf-8") as f:
