@@ -203,6 +203,7 @@ static void server_reload(struct server *s)
     char *error = NULL;
 
     log_sink_reopen(&s->access);
+    log_sink_pair(log_sink(), &s->access);
     if (report.n_fatal == 0)
         config_keep_restart_options(next, old, &report);
     if (report.n_fatal == 0)
@@ -537,6 +538,14 @@ static void server_close_clients(struct list *clients)
     client_close(LIST_ITEM(it, struct client, link));
 }
 
+static void server_close_access_log(struct server *s)
+{
+    const uint64_t lost = log_sink_close(&s->access);
+
+    if (lost > 0)
+        log_warn("access log lines are lost: nobody took them in time", LOG_INT("lines", lost));
+}
+
 void server_free(struct server *s)
 {
     if (s->loop != NULL) {
@@ -563,7 +572,7 @@ void server_free(struct server *s)
         loop_free(s->loop);
     }
     tls_context_free(s->trust);
-    log_sink_close(&s->access);
+    server_close_access_log(s);
     buf_free(&s->head);
     config_free(s->config);
     metrics_reset();

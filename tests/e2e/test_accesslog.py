@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import time
 
 import pytest
@@ -192,6 +193,35 @@ def test_file(start, tmp_path):
     lines = path.read_text().splitlines()
     assert lines[0] == "kept" and json.loads(lines[1])["request_id"] == r.id
     assert router.stdout.lines == []
+
+
+def test_rotation(start, tmp_path):
+    """Moved away and opened anew while lines come: each is in one of the files, and whole."""
+    path, moved = tmp_path / "access.log", tmp_path / "access.log.1"
+    _, router = pair(start, access_log_output=str(path))
+    ids = [router.chat().id for _ in range(20)]
+    path.rename(moved)
+    ids.append(router.chat().id)
+    router.signal(signal.SIGHUP)
+    router.stderr.wait_for_line("reload")
+    ids += [router.chat().id for _ in range(20)]
+    router.stop()
+    files = [[json.loads(line)["request_id"] for line in f.read_text().splitlines()] for f in (moved, path)]
+    assert files[0] + files[1] == ids and len(files[0]) >= 20 and len(files[1]) >= 20
+
+
+def test_lines_lost_at_the_end_are_told(start):
+    _, router = pair(start, read_stdout=False)
+    c, n = router.client(), 2000  # more than a pipe holds, less than a buffer does beside it
+    for _ in range(n // 100):
+        c.send(b"".join(c.request("GET", "/v1/models", send=False) for _ in range(100)))
+        for _ in range(100):
+            assert c.answer().status == 200
+    router.signal(signal.SIGTERM)
+    line = router.stderr.wait_for_line("access log lines are lost")
+    assert router.wait_exit() == 0
+    whole = router.stdout.stream.read().count(b"\n")
+    assert whole > 0 and int(fields_of(line)["lines"]) == n - whole
 
 
 def test_stderr(start):
