@@ -685,23 +685,19 @@ static void set_policy(struct options *o)
     o->pods.stale_us = 3 * o->scrape_us;
 }
 
-static int usage(void)
-{
-    fprintf(stderr,
-            "usage: queue_sim [option...]; times in seconds\n"
-            "  --regime NAME    long-above long-below short-above short-below agents\n"
-            "  --policy NAME    direct noqueue fifo off prefer (default prefer)\n"
-            "  --sticky-wait S  default 10        --grace S          default 0\n"
-            "  --max-overtakes N  default 32      --timeout S        wait limit, 0 = none (default)\n"
-            "  --pods N --sessions N --slots N --kv-blocks N --prefill-rate N   instead of the regime's\n"
-            "  --warm-order ORDER  newest (default), oldest or dropped-next completed turn first among the "
-            "boosted\n"
-            "  --fixed-wait     the sticky wait holds, whatever a warm prefix is worth\n"
-            "  --tracked N      sessions the router remembers (default 4096)\n"
-            "  --warmup S --seconds S   instead of the regime's   --seed N   default 1\n"
-            "  --turn-us N      the router's loop takes the events of so many microseconds at a time\n");
-    return 2;
-}
+static const char usage[] =
+    "usage: queue_sim [option...]; times in seconds\n"
+    "  --regime NAME    long-above long-below short-above short-below agents\n"
+    "  --policy NAME    direct noqueue fifo off prefer (default prefer)\n"
+    "  --sticky-wait S  default 10        --grace S          default 0\n"
+    "  --max-overtakes N  default 32      --timeout S        wait limit, 0 = none (default)\n"
+    "  --pods N --sessions N --slots N --kv-blocks N --prefill-rate N   instead of the regime's\n"
+    "  --warm-order ORDER  newest (default), oldest or dropped-next completed turn first among the "
+    "boosted\n"
+    "  --fixed-wait     the sticky wait holds, whatever a warm prefix is worth\n"
+    "  --tracked N      sessions the router remembers (default 4096)\n"
+    "  --warmup S --seconds S   instead of the regime's   --seed N   default 1\n"
+    "  --turn-us N      the router's loop takes the events of so many microseconds at a time\n";
 
 static int64_t us_of(const char *text)
 {
@@ -709,12 +705,14 @@ static int64_t us_of(const char *text)
 }
 
 /* Its place among the names; n: none of them. */
-static unsigned find_name(const char *const *names, unsigned n, const char *name)
+static unsigned find_name(const char *what, const char *const *names, unsigned n, const char *name)
 {
     unsigned i = 0;
 
     while (i < n && strcmp(names[i], name) != 0)
         i++;
+    if (i == n)
+        fprintf(stderr, "queue_sim: no such %s: %s\n", what, name);
     return i;
 }
 
@@ -739,8 +737,14 @@ static bool find_regime(int argc, char **argv, struct options *o)
         if (c == 'r')
             name = optarg;
     }
-    if (optind < argc || workload_find(name) == NULL)
+    if (optind < argc) {
+        fprintf(stderr, "queue_sim: not an option: %s\n", argv[optind]);
         return false;
+    }
+    if (workload_find(name) == NULL) {
+        fprintf(stderr, "queue_sim: no such regime: %s\n", name);
+        return false;
+    }
     o->regime = *workload_find(name);
     o->warmup_us = o->regime.warmup_s * US_PER_S;
     o->window_us = o->regime.window_s * US_PER_S;
@@ -757,10 +761,10 @@ static bool set_option(struct options *o, int c)
 {
     switch (c) {
     case 'p':
-        o->policy = (enum order_policy)find_name(policy_names, N_POLICIES, optarg);
+        o->policy = (enum order_policy)find_name("policy", policy_names, N_POLICIES, optarg);
         return o->policy < N_POLICIES;
     case 'O':
-        o->order = (enum warm_order)find_name(order_names, N_ORDERS, optarg);
+        o->order = (enum warm_order)find_name("order", order_names, N_ORDERS, optarg);
         return o->order < N_ORDERS;
     case 'w':
         o->rules.sticky_wait_us = us_of(optarg);
@@ -816,10 +820,24 @@ static bool set_option(struct options *o, int c)
 static bool options_are_sane(const struct options *o)
 {
     const struct workload_regime *w = &o->regime;
+    const bool sane = w->pods > 0 && w->pods <= PODS_MAX && w->slots > 0 && w->sessions > 0 &&
+                      w->kv_blocks > 0 && w->prefill_tokens_per_s > 0 && o->rules.max_overtakes > 0 &&
+                      o->rules.max_sessions > 0 && o->window_us > 0 && o->rules.sticky_wait_us >= 0;
 
-    return w->pods > 0 && w->pods <= PODS_MAX && w->slots > 0 && w->sessions > 0 && w->kv_blocks > 0 &&
-           w->prefill_tokens_per_s > 0 && o->rules.max_overtakes > 0 && o->rules.max_sessions > 0 &&
-           o->window_us > 0 && o->rules.sticky_wait_us >= 0;
+    if (!sane)
+        fprintf(stderr, "queue_sim: numbers are above 0, pods %d at most\n", PODS_MAX);
+    return sane;
+}
+
+static bool read_options(int argc, char **argv, struct options *o)
+{
+    if (!find_regime(argc, argv, o))
+        return false;
+    for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
+        if (!set_option(o, c))
+            return false;
+    }
+    return options_are_sane(o);
 }
 
 int main(int argc, char **argv)
@@ -831,14 +849,14 @@ int main(int argc, char **argv)
         .rules = {.sticky_wait_us = 10 * US_PER_S, .max_overtakes = 32, .max_sessions = 4096},
         .scrape_us = 1 * US_PER_S,
         .seed = 1};
-    if (!find_regime(argc, argv, &r.o))
-        return usage();
-    for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
-        if (!set_option(&r.o, c))
-            return usage();
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        fputs(usage, stdout);
+        return 0;
     }
-    if (!options_are_sane(&r.o))
-        return usage();
+    if (!read_options(argc, argv, &r.o)) {
+        fputs(usage, stderr);
+        return 2;
+    }
     set_policy(&r.o);
     set_up(&r);
     play(&r);
