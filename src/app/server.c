@@ -194,6 +194,16 @@ static void server_apply(struct server *s)
 
 /* ---- reload ---- */
 
+static void server_reopen_access_log(struct server *s)
+{
+    char *error = NULL;
+
+    if (!log_sink_reopen(&s->access, &error))
+        log_warn("the access log cannot be opened anew, the old file stays in use", LOG_STR("error", error));
+    mem_free(error);
+    log_sink_pair(log_sink(), &s->access);
+}
+
 static void server_reload(struct server *s)
 {
     struct config_report report = {0};
@@ -202,8 +212,7 @@ static void server_reload(struct server *s)
     struct tls_context *trust = NULL;
     char *error = NULL;
 
-    log_sink_reopen(&s->access);
-    log_sink_pair(log_sink(), &s->access);
+    server_reopen_access_log(s);
     if (report.n_fatal == 0)
         config_keep_restart_options(next, old, &report);
     if (report.n_fatal == 0)
@@ -538,12 +547,23 @@ static void server_close_clients(struct list *clients)
     client_close(LIST_ITEM(it, struct client, link));
 }
 
-static void server_close_access_log(struct server *s)
+/* The metric that counts them may have been read for the last time long before. */
+static void server_say_lost(const char *log, uint64_t lines)
 {
-    const uint64_t lost = log_sink_close(&s->access);
+    if (lines > 0)
+        log_warn("log lines were lost", LOG_STR("log", log), LOG_INT("lines", lines));
+}
 
-    if (lost > 0)
-        log_warn("access log lines are lost: nobody took them in time", LOG_INT("lines", lost));
+/* The router's log itself is closed by who began it. What it lost is said when the rest is gone, or there
+ * would be no room for it. */
+static void server_end_logs(struct server *s)
+{
+    log_sink_finish(&s->access);
+    server_say_lost("access", s->access.dropped);
+    log_sink_close(&s->access);
+    if (log_sink()->dropped > 0)
+        log_sink_finish(log_sink());
+    server_say_lost("router", log_sink()->dropped);
 }
 
 void server_free(struct server *s)
@@ -572,7 +592,7 @@ void server_free(struct server *s)
         loop_free(s->loop);
     }
     tls_context_free(s->trust);
-    server_close_access_log(s);
+    server_end_logs(s);
     buf_free(&s->head);
     config_free(s->config);
     metrics_reset();

@@ -14,9 +14,13 @@
 #define LOG_SINK_PIPE_CHUNK 4096
 
 /* O_NONBLOCK: opening a FIFO without a reader is an error then instead of a hang. */
-static int open_path(const char *path)
+static int open_path(const char *path, char **error)
 {
-    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
+
+    if (fd < 0)
+        *error = mem_printf("cannot open \"%s\" for writing: %s", path, strerror(errno));
+    return fd;
 }
 
 static bool is_file(int fd)
@@ -24,6 +28,13 @@ static bool is_file(int fd)
     struct stat st;
 
     return fstat(fd, &st) < 0 || S_ISREG(st.st_mode);
+}
+
+/* A file that the shell opened with `>` is written at a place of its own otherwise: two logs in it would
+ * write over each other, and one that is cut to nothing under our hands would begin with a hole. */
+static void set_append(int fd)
+{
+    (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_APPEND);
 }
 
 /* Non-blocking mode belongs to the open file, which we may share with our parent and its shell. So a pipe or
@@ -34,8 +45,10 @@ static void open_std(struct log_sink *s, int fd)
     char path[32];
 
     s->fd = fd;
-    if (is_file(fd))
+    if (is_file(fd)) {
+        set_append(fd);
         return;
+    }
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0) {
@@ -54,11 +67,9 @@ bool log_sink_open(struct log_sink *s, const char *output, char **error)
         open_std(s, strcmp(output, "stdout") == 0 ? STDOUT_FILENO : STDERR_FILENO);
         return true;
     }
-    s->fd = open_path(output);
-    if (s->fd < 0) {
-        *error = mem_printf("cannot open \"%s\" for writing: %s", output, strerror(errno));
+    s->fd = open_path(output, error);
+    if (s->fd < 0)
         return false;
-    }
     s->owns_fd = true;
     s->path = mem_strdup(output);
     return true;
@@ -81,14 +92,14 @@ static void set_torn(struct log_sink *s, bool torn)
         s->beside->torn = torn;
 }
 
-/* The output is broken, or nobody takes the rest. */
-static void drop_pending(struct log_sink *s)
+/* The first n_bytes of what is pending, up to the end of a line, never reach the output. */
+static void drop(struct log_sink *s, size_t n_bytes)
 {
-    struct slice lost = buf_slice(&s->pending);
+    const char *lost = buf_slice(&s->pending).p;
 
-    for (size_t i = 0; i < lost.n; i++)
-        s->dropped += lost.p[i] == '\n';
-    buf_clear(&s->pending);
+    for (size_t i = 0; i < n_bytes; i++)
+        s->dropped += lost[i] == '\n';
+    buf_consume(&s->pending, n_bytes);
     if (s->mid_line)
         set_torn(s, true);
     s->mid_line = false;
@@ -119,7 +130,7 @@ static bool flush_some(struct log_sink *s)
     if (n < 0 && errno == EAGAIN)
         return false;
     if (n <= 0) {
-        drop_pending(s);
+        drop(s, s->pending.len); /* it is broken */
         return false;
     }
     s->mid_line = bytes.p[n - 1] != '\n';
@@ -130,13 +141,6 @@ static bool flush_some(struct log_sink *s)
     return true;
 }
 
-static void unpair(struct log_sink *s)
-{
-    if (s->beside != NULL)
-        s->beside->beside = NULL;
-    s->beside = NULL;
-}
-
 static bool is_same_output(int a, int b)
 {
     struct stat at, bt;
@@ -144,21 +148,10 @@ static bool is_same_output(int a, int b)
     return fstat(a, &at) == 0 && fstat(b, &bt) == 0 && at.st_dev == bt.st_dev && at.st_ino == bt.st_ino;
 }
 
-/* A file that the shell opened with `>` is written at a place of its own otherwise. */
-static void set_append(int fd)
-{
-    const int flags = fcntl(fd, F_GETFL);
-
-    if (flags >= 0 && (flags & O_APPEND) == 0 && is_file(fd))
-        (void)fcntl(fd, F_SETFL, flags | O_APPEND);
-}
-
 void log_sink_pair(struct log_sink *a, struct log_sink *b)
 {
     if (!is_same_output(a->fd, b->fd))
         return;
-    set_append(a->fd);
-    set_append(b->fd);
     a->beside = b;
     b->beside = a;
     set_torn(a, a->torn || b->torn);
@@ -178,35 +171,37 @@ void log_sink_flush(struct log_sink *s)
         flush_alone(s);
 }
 
-/* The old output has the line's begin, the new one shall not have its rest. */
-static void drop_rest_of_line(struct log_sink *s)
+/* A line of which the output has the beginning ends there: the next output does not begin with its rest. */
+static void leave_output(struct log_sink *s)
 {
-    const struct slice pending = buf_slice(&s->pending);
-    const char *end = s->mid_line ? memchr(pending.p, '\n', pending.n) : NULL;
+    const struct slice left = buf_slice(&s->pending);
 
-    if (end == NULL)
-        return;
-    buf_consume_keep(&s->pending, (size_t)(end + 1 - pending.p));
-    s->dropped++;
-    s->mid_line = false;
-    set_torn(s, true);
+    if (s->mid_line)
+        drop(s, (size_t)((const char *)memchr(left.p, '\n', left.n) + 1 - left.p));
+    if (s->beside != NULL)
+        s->beside->beside = NULL;
+    s->beside = NULL;
+    s->torn = false;
 }
 
-void log_sink_reopen(struct log_sink *s)
+bool log_sink_reopen(struct log_sink *s, char **error)
 {
-    int fd = s->path != NULL ? open_path(s->path) : -1;
+    int fd;
 
+    if (s->path == NULL)
+        return true;
+    fd = open_path(s->path, error);
     if (fd < 0)
-        return;
+        return false;
     log_sink_flush(s);
-    drop_rest_of_line(s);
-    unpair(s);
-    s->torn = false;
+    if (!is_same_output(fd, s->fd))
+        leave_output(s);
     (void)close(s->fd);
     s->fd = fd;
+    return true;
 }
 
-static void flush_patiently(struct log_sink *s)
+void log_sink_finish(struct log_sink *s)
 {
     const int64_t until_us = clock_mono_us() + LOG_SINK_CLOSE_WAIT_US;
     struct pollfd p = {.fd = s->fd, .events = POLLOUT};
@@ -216,21 +211,16 @@ static void flush_patiently(struct log_sink *s)
         (void)poll(&p, 1, (int)((until_us - clock_mono_us()) / US_PER_MS) + 1);
         log_sink_flush(s);
     }
+    drop(s, s->pending.len);
 }
 
-uint64_t log_sink_close(struct log_sink *s)
+void log_sink_close(struct log_sink *s)
 {
-    uint64_t lost;
-
-    flush_patiently(s);
-    lost = s->dropped;
-    drop_pending(s);
-    lost = s->dropped - lost;
-    unpair(s);
+    log_sink_finish(s);
+    leave_output(s);
     if (s->owns_fd)
         (void)close(s->fd);
     buf_free(&s->pending);
     mem_free(s->path);
     *s = (struct log_sink){.fd = -1};
-    return lost;
 }

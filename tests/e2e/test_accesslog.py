@@ -1,14 +1,19 @@
 """The access log: one line for each request, in both formats, that nobody can forge."""
 
 import json
+import os
 import re
 import signal
+import subprocess
+import threading
 import time
 
 import pytest
 
-from daemon import fields_of
+from client import Client
+from daemon import clean_env, fields_of
 from pod import ok
+from waiting import DEADLINE, ROUTER_BIN, wait_until
 
 TEXT = re.compile(r'^\[(\S+)\] "(\S+) (\S+) (HTTP/1\.[01])" (\d+)( .*)? timings=(\d+)ms\((\d+)\+(\d+)\+(\d+)\)')
 
@@ -218,7 +223,7 @@ def test_lines_lost_at_the_end_are_told(start):
         for _ in range(100):
             assert c.answer().status == 200
     router.signal(signal.SIGTERM)
-    line = router.stderr.wait_for_line("access log lines are lost")
+    line = router.stderr.wait_for_line("WARN log lines were lost.* log=access ")
     assert router.wait_exit() == 0
     whole = router.stdout.stream.read().count(b"\n")
     assert whole > 0 and int(fields_of(line)["lines"]) == n - whole
@@ -270,3 +275,180 @@ def test_output_that_nobody_reads_does_not_hold_requests_up(start):
         asked += 100
         assert asked < 20000, "nothing was dropped"
     assert router.chat().status == 200
+
+
+# ---- both logs in one file, and rotation ----
+
+class Redirected:
+    """A router whose outputs a shell sent somewhere, as in `kthena-router >> F 2>&1`; the shell's text may use $F. `text` returns
+    what its log has so far."""
+
+    def __init__(self, redirect, text, path, access="stdout", **env):
+        self.process = subprocess.Popen(
+            ["/bin/sh", "-c", 'exec "$@" ' + redirect, "sh", ROUTER_BIN, "--port", "0", "--metrics-port", "0", "--debug-port", "0"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env=clean_env({"ROUTER_BIND": "127.0.0.1", "F": path, "ACCESS_LOG_OUTPUT": access, "ROUTER_BACKENDS": "m=127.0.0.1:1", **env}))
+        found = wait_until(lambda: re.search(r"listener=inference .*port=(\d+)", text()), "the port")
+        self.port = int(found.group(1))
+
+    def ask(self, ids):
+        c = Client(self.port)
+        for i in ids:
+            c.request("GET", "/v1/models", headers=[("X-Request-ID", i)])
+            assert c.answer().status == 200
+        c.close()
+
+    def stop(self):
+        self.process.terminate()
+        assert self.process.wait(DEADLINE) == 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def ids_of(text):
+    """Those of the access lines; each line must be a whole one."""
+    lines = text.split("\n")
+    assert lines.pop() == ""
+    for line in lines:
+        assert re.match(r'\[20\S+Z\] "GET /v1/models HTTP/1.1" 200 .*ms\(\d+\+\d+\+\d+\)$|20\S+Z (INFO|WARN) [a-z]', line), line
+    return [m.group(1) for m in (re.search(r"request_id=(\S+)", line) for line in lines) if m]
+
+
+@pytest.mark.parametrize("access,redirect", [
+    ("F", '2> "$F"'), ("F", '2>> "$F"'), ("F", '> "$F" 2>&1'), ("stdout", '> "$F" 2>&1'), ("stdout", '> "$F" 2> "$F"'),
+    ("/dev/stdout", '> "$F" 2>&1'), ("stdout", '>> "$F" 2> "$F"')])
+def test_both_logs_in_one_file(tmp_path, access, redirect):
+    """Neither log writes over the lines of the other."""
+    path = tmp_path / "F"
+    path.touch()
+    ids = ["both-%d" % i for i in range(30)]
+    with Redirected(redirect, path.read_text, str(path), str(path) if access == "F" else access) as router:
+        for i in ids:
+            router.ask([i])
+        wait_until(lambda: ids[-1] in path.read_text(), "the last line")
+        router.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "reloaded" in path.read_text(), "the reload")
+        router.ask(["both-last"])
+        router.stop()
+    text = path.read_text()
+    assert ids_of(text) == ids + ["both-last"]
+    for word in ("starting", "listener=metrics", "listener=inference", "reloaded", "draining", "stopped"):
+        assert len(re.findall(" INFO %s| INFO listening %s" % (word, word), text)) == 1, (word, text)
+
+
+def test_rotation_while_lines_flow(tmp_path):
+    """Both logs in one file, which is moved away twice: every line is somewhere, whole, and once."""
+    path = tmp_path / "F"
+    path.touch()
+    first, sent, stop = [None], [], threading.Event()
+    with Redirected('2>> "$F"', path.read_text, str(path), str(path)) as router:
+        def keep_asking():
+            while not stop.is_set():
+                ids = ["flow-%d" % (len(sent) + k) for k in range(20)]
+                router.ask(ids)
+                sent.extend(ids)
+            first[0] = True
+        asking = threading.Thread(target=keep_asking, daemon=True)
+        asking.start()
+        try:
+            for n in (1, 2):
+                before = len(sent)
+                wait_until(lambda: len(sent) > before + 100, "lines to flow")
+                os.rename(path, "%s.%d" % (path, n))
+                router.process.send_signal(signal.SIGHUP)
+                wait_until(lambda: path.exists() and "flow-" in path.read_text(), "lines in the new file")
+        finally:
+            stop.set()
+            asking.join(DEADLINE)
+        assert first[0]
+        router.stop()
+    texts = [(tmp_path / name).read_text() for name in ("F.1", "F.2", "F")]
+    assert [len(ids_of(text)) > 0 for text in texts] == [True, True, True]
+    assert [i for text in texts for i in ids_of(text)] == sent
+    assert texts[0].count(" INFO reloaded ") == 2 and " INFO stopped " in texts[0]  # the shell opened that file
+
+
+def test_rotation_away_from_a_stuck_pipe(tmp_path):
+    """The log that got a file of its own does not wait for the pipe, and the other one's next line is on a line of its own."""
+    path = tmp_path / "F"
+    os.mkfifo(path)
+    fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    got = []
+
+    def text():
+        try:
+            got.append(os.read(fd, 1 << 20))
+        except BlockingIOError:
+            pass
+        return b"".join(got).decode()
+
+    try:
+        with Redirected('2> "$F"', text, str(path), str(path)) as router:
+            n = 2000  # more than a pipe holds
+            router.ask(["stuck-%d" % i for i in range(n)])
+            os.rename(path, "%s.1" % path)
+            router.process.send_signal(signal.SIGHUP)
+            wait_until(path.exists, "the new file")
+            router.ask(["free"])
+            wait_until(lambda: "request_id=free " in path.read_text(), "the line in the new file")
+            wait_until(lambda: " INFO reloaded " in text(), "the pipe's next line")
+            router.stop()
+            wait_until(lambda: " INFO stopped " in text(), "the last line")
+        lines = text().split("\n")
+        torn = [line for line in lines[:-1] if not re.match(r"\[20.*ms\(\d+\+\d+\+\d+\)$|20\S+Z (INFO|WARN) [a-z]", line)]
+        new = ids_of(path.read_text())
+        lost = text().count(" log=access lines=1\n")
+        ids = ids_of("".join(line + "\n" for line in lines[:-1] if line not in torn))
+        assert len(set(ids + new)) == len(ids + new) and new[-1] == "free"
+        # A line of which only its end is missing is one that was lost, and looks whole.
+        assert len(torn) <= lost <= 1 and n + 1 - lost <= len(ids + new) <= n + 1 - len(torn)
+    finally:
+        os.close(fd)
+
+
+def test_rotation_that_fails(start, tmp_path):
+    """It is said why, and the old file stays in use."""
+    directory, path = tmp_path / "logs", tmp_path / "logs" / "access.log"
+    directory.mkdir()
+    _, router = pair(start, access_log_output=str(path))
+    directory.rename(tmp_path / "gone")
+    router.signal(signal.SIGHUP)
+    assert str(path) in router.stderr.wait_for_line("WARN the access log cannot be opened anew")
+    r = router.chat()
+    wait_until(lambda: r.id in (tmp_path / "gone" / "access.log").read_text(), "the line")
+
+
+def test_the_log_tells_what_it_lost_itself(start, tmp_path):
+    """Its reader comes back when the router ends: first what waited, then how much did not."""
+    path, pod = tmp_path / "F", start.pod(script=ok)
+    os.mkfifo(path)
+    fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    got = []
+
+    def text():
+        try:
+            got.append(os.read(fd, 1 << 20))
+        except BlockingIOError:
+            pass
+        return b"".join(got).decode()
+
+    try:
+        with Redirected('2> "$F"', text, str(path), ENABLE_SESSION_BOOST="true", ROUTER_BACKENDS="m=" + pod.authority) as router:
+            n, c = 1000, Client(router.port)
+            for _ in range(n):
+                assert c.chat(session="s" * 1000).answer().status == 200
+            c.close()
+            router.process.terminate()
+            found = wait_until(lambda: re.search(r"WARN log lines were lost.* log=router lines=(\d+)\n", text()), "the last word")
+            assert router.process.wait(DEADLINE) == 0
+        queue_lines = len(re.findall(" session boost: (?:de)?queued ", text()))
+        assert queue_lines < 2 * n <= queue_lines + int(found.group(1)) <= 2 * n + 2  # and "draining", "stopped"
+        assert text().endswith(found.group(0))
+    finally:
+        os.close(fd)

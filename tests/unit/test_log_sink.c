@@ -206,8 +206,10 @@ static void test_pair_parts_at_a_rotation(void **state)
     write_numbered(&b, 0, 1000);
     log_sink_flush(&b);
     assert_true(b.mid_line);
+    assert_true(log_sink_reopen(&b, &error)); /* the same one: nothing changes */
+    assert_true(a.beside == &b && b.beside == &a && b.mid_line && b.dropped == 0);
     assert_int_equal(unlink(path), 0);
-    log_sink_reopen(&b);
+    assert_true(log_sink_reopen(&b, &error));
     log_sink_pair(&a, &b);
     assert_null(a.beside);
     assert_null(b.beside);
@@ -219,10 +221,76 @@ static void test_pair_parts_at_a_rotation(void **state)
     log_sink_flush(&a);
     assert_int_equal(a.pending.len, 0);
     expect_last_line(reader, "line 00001000 ");
-    assert_int_equal(log_sink_close(&a) + log_sink_close(&b), 0);
+    log_sink_finish(&a);
+    log_sink_finish(&b);
+    assert_int_equal(a.dropped + b.dropped, 1);
+    log_sink_close(&a);
+    log_sink_close(&b);
     expect_numbered_file(path, 65536 / NUMBERED_BYTES + 1, 1000);
     assert_int_equal(close(reader) + unlink(path), 0);
     mem_free(path);
+}
+
+/* A log that has moved to a file of its own does not wait for the line of the other one. */
+static void test_rotation_ends_the_waiting(void **state)
+{
+    char *path = temp_path("fifo"), *error;
+    struct log_sink a, b;
+    int reader;
+
+    (void)state;
+    assert_int_equal(mkfifo(path, 0600), 0);
+    reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_true(log_sink_open(&a, path, &error) && log_sink_open(&b, path, &error));
+    log_sink_pair(&a, &b);
+    write_numbered(&a, 0, 1000);
+    log_sink_flush(&a);
+    assert_true(a.mid_line);
+    log_sink_write(&b, SLICE("one\n"));
+    log_sink_flush(&b);
+    assert_int_equal(b.pending.len, 4); /* it waits */
+    assert_int_equal(unlink(path), 0);
+    assert_true(log_sink_reopen(&b, &error));
+    log_sink_pair(&a, &b);
+    log_sink_flush(&b);
+    expect_file(path, "one\n");
+    assert_true(a.mid_line);
+    assert_int_equal(read_lines(&a, reader), 1000);
+    log_sink_close(&a);
+    log_sink_close(&b);
+    assert_int_equal(close(reader) + unlink(path), 0);
+    mem_free(path);
+}
+
+/* A line that was cut in the old file is nothing that the new one has to do with. Paired again, they share
+ * what is known of the output. */
+static void test_rotation_after_a_torn_line(void **state)
+{
+    char *path = temp_path("log"), *moved = temp_path("log.1"), *error;
+    struct log_sink a, b;
+
+    (void)state;
+    assert_true(log_sink_open(&a, path, &error) && log_sink_open(&b, path, &error));
+    log_sink_pair(&a, &b);
+    assert_int_equal(write(a.fd, "one\ntw", 6), 6);
+    a.torn = b.torn = true; /* as after a full disk */
+    assert_int_equal(rename(path, moved), 0);
+    assert_true(log_sink_reopen(&b, &error));
+    log_sink_write(&b, SLICE("three\n"));
+    log_sink_flush(&b);
+    expect_file(path, "three\n");
+    assert_int_equal(rename(moved, path), 0);
+    assert_true(log_sink_reopen(&b, &error));
+    log_sink_pair(&a, &b);
+    log_sink_write(&b, SLICE("four\n"));
+    log_sink_flush(&b);
+    log_sink_write(&a, SLICE("five\n"));
+    log_sink_close(&a);
+    log_sink_close(&b);
+    expect_file(path, "one\ntw\nfour\nfive\n");
+    assert_int_equal(unlink(path), 0);
+    mem_free(path);
+    mem_free(moved);
 }
 
 /* Opened by the shell with `>`: without O_APPEND each would write over the other. */
@@ -242,7 +310,8 @@ static void test_pair_in_one_file(void **state)
         log_sink_write(&b, SLICE("two\n"));
         log_sink_flush(&b);
     }
-    assert_int_equal(log_sink_close(&a) + log_sink_close(&b), 0);
+    log_sink_close(&a);
+    log_sink_close(&b);
     assert_int_equal(dup2(saved, STDOUT_FILENO), STDOUT_FILENO);
     expect_file(path, "one\ntwo\none\ntwo\n");
     assert_int_equal(close(fd) + close(saved) + unlink(path), 0);
@@ -287,7 +356,10 @@ static void test_close_with_a_stuck_reader(void **state)
     open_pipe_sink(&s, &reader);
     write_numbered(&s, 0, 1000);
     /* The pipe has 64 KiB; the line that did not fit as a whole is lost as well. */
-    assert_int_equal(log_sink_close(&s), 1000 - 65536 / NUMBERED_BYTES);
+    log_sink_finish(&s);
+    assert_int_equal(s.dropped, 1000 - 65536 / NUMBERED_BYTES);
+    assert_int_equal(s.pending.len, 0);
+    log_sink_close(&s);
     (void)alarm(0);
     (void)close(reader);
 }
@@ -383,7 +455,7 @@ static void test_file(void **state)
     expect_file(path, "one\n");
     assert_int_equal(rename(path, moved), 0);
     log_sink_write(&s, SLICE("two\n"));
-    log_sink_reopen(&s);
+    assert_true(log_sink_reopen(&s, &error));
     log_sink_write(&s, SLICE("three\n"));
     log_sink_close(&s);
     expect_file(moved, "one\ntwo\n");
@@ -408,11 +480,14 @@ static void test_stdout_is_a_file(void **state)
     assert_int_equal(dup2(fd, STDOUT_FILENO), STDOUT_FILENO);
     assert_true(log_sink_open(&s, "stdout", &error));
     log_sink_write(&s, SLICE("one\n"));
-    log_sink_reopen(&s); /* nothing to open anew */
+    assert_true(log_sink_reopen(&s, &error)); /* nothing to open anew */
+    log_sink_flush(&s);
+    assert_int_equal(truncate(path, 0), 0); /* a rotation that copies: no hole is left before the next line */
+    log_sink_write(&s, SLICE("two\n"));
     log_sink_close(&s);
-    assert_int_equal(write(STDOUT_FILENO, "two\n", 4), 4);
+    assert_int_equal(write(STDOUT_FILENO, "three\n", 6), 6);
     assert_int_equal(dup2(saved, STDOUT_FILENO), STDOUT_FILENO);
-    expect_file(path, "one\ntwo\n");
+    expect_file(path, "two\nthree\n");
     assert_int_equal(close(fd) + close(saved) + unlink(path), 0);
     mem_free(path);
 }
@@ -429,7 +504,9 @@ static void test_reopen_fails(void **state)
     assert_true(log_sink_open(&s, path, &error));
     assert_int_equal(rename(dir, moved), 0);
     log_sink_write(&s, SLICE("one\n"));
-    log_sink_reopen(&s);
+    assert_false(log_sink_reopen(&s, &error));
+    assert_non_null(strstr(error, path));
+    mem_free(error);
     log_sink_write(&s, SLICE("two\n"));
     log_sink_close(&s);
     expect_file(kept, "one\ntwo\n");
@@ -510,6 +587,8 @@ int main(void)
         cmocka_unit_test(test_shared_pipe),
         cmocka_unit_test(test_shared_pipe_is_given_up),
         cmocka_unit_test(test_pair_parts_at_a_rotation),
+        cmocka_unit_test(test_rotation_ends_the_waiting),
+        cmocka_unit_test(test_rotation_after_a_torn_line),
         cmocka_unit_test(test_pair_in_one_file),
         cmocka_unit_test(test_close_waits_for_the_reader),
         cmocka_unit_test(test_close_with_a_stuck_reader),
