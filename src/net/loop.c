@@ -18,7 +18,7 @@
 /* When so many were handled in a turn something new has most likely come meanwhile: the turn asks for it at
  * its end. To wait for it there, for a millisecond, was tried: so short a timer costs more than a system
  * call. */
-#define LOOP_BUSY 4
+#define LOOP_BUSY 2
 /* How long libevent is left alone meanwhile. */
 #define LOOP_LOOK_US US_PER_MS
 
