@@ -1,6 +1,6 @@
-/* What load, sink and relay share: the clock, dying, loopback, the few parts of HTTP/1.1 they need, the mark
- * of a timed SSE chunk. They trust each other and the proxy between them; nothing here is meant for bytes
- * from strangers.
+/* What the bench programs share: the clock, dying, their usage, loopback, the few parts of HTTP/1.1 they
+ * need, the mark of a timed SSE chunk. They trust each other and the proxy between them; nothing here is
+ * meant for bytes from strangers.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -47,6 +47,22 @@ static inline _Noreturn void bench_die(const char *what)
 {
     perror(what);
     exit(2);
+}
+
+/* Ends the program when it was asked for its usage alone. */
+static inline void bench_help(int argc, char **argv, const char *usage)
+{
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        fputs(usage, stdout);
+        exit(0);
+    }
+}
+
+/* False, so that a reader of options ends with it. What getopt_long finds wrong it names itself. */
+static inline bool bench_wrong(const char *program, const char *what, const char *text)
+{
+    fprintf(stderr, "%s: %s%s\n", program, what, text);
+    return false;
 }
 
 static inline void bench_raise_descriptor_limit(void)

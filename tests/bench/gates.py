@@ -89,6 +89,7 @@ def measure(what, tool, options=None):
 
 
 def main():
+    harness.no_arguments(__doc__)
     failed = False
     for (what, tool), (goal, guard) in GATES.items():
         value, parts = measure(what, tool)

@@ -3,6 +3,7 @@
 Everything runs on 127.0.0.1. The proxy gets core 0, load and sink share core 1. Where HAProxy or nginx are not installed,
 their Debian packages are unpacked below the build directory, so that no daemon is started on this machine.
 """
+import argparse
 import functools
 import glob
 import json
@@ -29,6 +30,18 @@ MAX_STREAMS = 9900
 
 def fail(text):
     sys.exit(f"bench: {text}")
+
+
+def count(text):
+    """A command line's number of times."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number above 0")
+    return int(text)
+
+
+def no_arguments(about):
+    """Of a program that takes none but --help."""
+    argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
 
 
 # ---- packages ----

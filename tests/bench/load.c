@@ -707,19 +707,21 @@ static void start(void)
     send_next();
 }
 
-static int usage(void)
+static const char usage[] =
+    "usage: load --port P --body FILE [--mode closed|open|sse] [--connections N] [--active N] [--rate N]\n"
+    "            [--warmup S] [--seconds S | --requests N] [--path /v1/...] [--watch NAME=PID ...]\n";
+
+static bool wrong(const char *what, const char *text)
 {
-    fputs("usage: load --port P --body FILE [--mode closed|open|sse] [--connections N] [--active N] [--rate "
-          "N]\n"
-          "            [--warmup S] [--seconds S | --requests N] [--path /v1/...] [--watch NAME=PID ...]\n",
-          stderr);
-    return 2;
+    return bench_wrong("load", what, text);
 }
 
 static bool read_mode(const char *name)
 {
     options.mode = strcmp(name, "open") == 0 ? OPEN : strcmp(name, "sse") == 0 ? SSE : CLOSED;
-    return options.mode != CLOSED || strcmp(name, "closed") == 0;
+    if (options.mode == CLOSED && strcmp(name, "closed") != 0)
+        return wrong("--mode is closed, open or sse, not ", name);
+    return true;
 }
 
 static bool read_watched(char *text)
@@ -727,7 +729,7 @@ static bool read_watched(char *text)
     char *pid = strchr(text, '=');
 
     if (!pid || n_watched == MAX_WATCHED)
-        return false;
+        return wrong(pid ? "too many --watch: " : "--watch needs NAME=PID: ", text);
     *pid = '\0';
     watched[n_watched++] = (struct watched){.name = text, .pid = (int)strtol(pid + 1, NULL, 10)};
     return true;
@@ -741,7 +743,7 @@ static bool read_option(int o, char *text)
         return true;
     case 'c':
         options.connections = strtoull(text, NULL, 10);
-        return options.connections > 0;
+        return options.connections > 0 || wrong("--connections needs a number above 0: ", text);
     case 'a':
         options.active = strtoull(text, NULL, 10);
         return true;
@@ -787,14 +789,20 @@ static bool read_options(int argc, char **argv)
     }
     if (options.active == 0 || options.active > options.connections)
         options.active = options.connections;
-    return optind == argc && options.port > 0 && options.body_file &&
-           (options.mode != OPEN || options.rate > 0);
+    if (optind < argc)
+        return wrong("not an option: ", argv[optind]);
+    if (options.port <= 0 || !options.body_file)
+        return wrong("--port and --body are needed", "");
+    return options.mode != OPEN || options.rate > 0 || wrong("--mode open needs a --rate above 0", "");
 }
 
 int main(int argc, char **argv)
 {
-    if (!read_options(argc, argv))
-        return usage();
+    bench_help(argc, argv, usage);
+    if (!read_options(argc, argv)) {
+        fputs(usage, stderr);
+        return 2;
+    }
     bench_raise_descriptor_limit();
     (void)prctl(PR_SET_TIMERSLACK, 1UL);
     (void)signal(SIGPIPE, SIG_IGN);

@@ -87,7 +87,10 @@ def warm_over_load(pyplot, rows, ttft):
 def main():
     import ttft
     pyplot = import_matplotlib()
-    with open(os.path.join(harness.BENCH, "ttft.json"), encoding="utf-8") as f:
+    path = os.path.join(harness.BENCH, "ttft.json")
+    if not os.path.exists(path):
+        harness.fail(f"{path} is not there; make bench-ttft writes it")
+    with open(path, encoding="utf-8") as f:
         rows = json.load(f)
     for regime in dict.fromkeys(r["regime"] for r in rows):
         distributions(pyplot, rows, regime)
@@ -95,4 +98,5 @@ def main():
 
 
 if __name__ == "__main__":
+    harness.no_arguments(__doc__)
     sys.exit(main())

@@ -69,7 +69,7 @@ def kernel(what, top):
 def main():
     a = argparse.ArgumentParser(description=__doc__)
     a.add_argument("--kernel", action="store_true", help="by time, with the kernel (perf)")
-    a.add_argument("--top", type=int, default=30, help="functions in each list")
+    a.add_argument("--top", type=harness.count, default=30, help="functions in each list")
     options = a.parse_args()
     for what in ("request", "chunk"):
         (kernel if options.kernel else profile)(what, options.top)

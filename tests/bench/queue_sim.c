@@ -5,6 +5,7 @@
  *
  * Prints one JSON object a run. Not modelled: the time of the network and of the router itself. */
 #include "admit.h"
+#include "bench.h"
 #include "mem.h"
 #include "results.h"
 #include "workload.h"
@@ -849,10 +850,7 @@ int main(int argc, char **argv)
         .rules = {.sticky_wait_us = 10 * US_PER_S, .max_overtakes = 32, .max_sessions = 4096},
         .scrape_us = 1 * US_PER_S,
         .seed = 1};
-    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
-        fputs(usage, stdout);
-        return 0;
-    }
+    bench_help(argc, argv, usage);
     if (!read_options(argc, argv, &r.o)) {
         fputs(usage, stderr);
         return 2;

@@ -132,19 +132,22 @@ static int port_of(const char *text)
     return port > 0 && port <= UINT16_MAX ? (int)port : 0;
 }
 
+static const char usage[] = "usage: relay --port P --to P\n";
+
 int main(int argc, char **argv)
 {
     static const struct option list[] = {{"port", 1, NULL, 'p'}, {"to", 1, NULL, 't'}, {0}};
     struct side listener = {.fd = -1};
     int port = 0, to = 0, o;
 
+    bench_help(argc, argv, usage);
     while ((o = getopt_long(argc, argv, "", list, NULL)) != -1) {
         if (o == '?')
             return 2;
         *(o == 'p' ? &port : &to) = port_of(optarg);
     }
-    if (port == 0 || to == 0) {
-        fputs("usage: relay --port P --to P\n", stderr);
+    if (optind < argc || port == 0 || to == 0) {
+        (void)bench_wrong("relay", "--port and --to need port numbers\n", usage);
         return 2;
     }
     bench_raise_descriptor_limit();

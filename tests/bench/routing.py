@@ -74,6 +74,7 @@ def measure(route, sticky):
 
 
 def main():
+    harness.no_arguments(__doc__)
     for group, sticky in ((STICKY, "prefer"), (FREE, "off")):
         plain = None
         for name, route in group:

@@ -412,7 +412,7 @@ def report_queue(queue_ns):
 def read_arguments():
     a = argparse.ArgumentParser(description=__doc__)
     a.add_argument("--quick", action="store_true", help="3 short rounds")
-    a.add_argument("--rounds", type=int, help="interleaved rounds; default 11, quick 3")
+    a.add_argument("--rounds", type=harness.count, help="interleaved rounds; default 11, quick 3")
     a.add_argument("--case", action="append", default=[], help="only these cases: " + ", ".join(c.name for c in CASES))
     a.add_argument("--only", help="only these contenders, separated by commas")
     a.add_argument("--peer", action="append", default=[], metavar="'NAME=COMMAND {port} {backend}'",
@@ -425,9 +425,10 @@ def read_arguments():
     options = a.parse_args()
     unknown = set(options.case) - {c.name for c in CASES}
     if unknown:
-        a.error(f"no such case: {', '.join(sorted(unknown))}")
-    if any("=" not in p for p in options.peer):
-        a.error("--peer needs NAME=COMMAND")
+        a.error(f"no such case: {', '.join(sorted(unknown))}; there are: {', '.join(c.name for c in CASES)}")
+    for peer in options.peer:
+        if not all(peer.partition("=")):
+            a.error(f"--peer {peer}: expected NAME=COMMAND")
     known = {n for c in CASES for n in c.contenders} | {p.split("=", 1)[0] for p in options.peer}
     unknown = set(options.only.split(",")) - known if options.only else set()
     if unknown:

@@ -60,7 +60,7 @@ def series(port):
 
 
 def main():
-    args = argparse.ArgumentParser()
+    args = argparse.ArgumentParser(description=__doc__)
     args.add_argument("sink")
     args.add_argument("--sessions", type=int, default=1000000)
     args = args.parse_args()

@@ -3,6 +3,7 @@
 
 The real router in front of vllm-sim pods; who got what is read from the access log.
 """
+import argparse
 import json
 import os
 import signal
@@ -71,6 +72,7 @@ def show_moves(pods, directory):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__).parse_args()
     pods = [Sim("--model", "m", "--inter-token-ms", 0) for _ in range(4)]
     with tempfile.TemporaryDirectory() as directory:
         show_weights(pods, directory)

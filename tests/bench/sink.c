@@ -385,11 +385,18 @@ static void on_signal(int number)
     stopped = 1;
 }
 
-static int usage(void)
+static const char usage[] =
+    "usage: sink --port P [--port P ...] [--model NAME] [--interval-ms N] [--phases N] [--chunks N]\n";
+
+/* getopt_long said what else is wrong. */
+static bool options_are_sane(int argc, char **argv)
 {
-    fputs("usage: sink --port P [--port P ...] [--model NAME] [--interval-ms N] [--phases N] [--chunks N]\n",
-          stderr);
-    return 2;
+    if (optind < argc)
+        return bench_wrong("sink", "not an option: ", argv[optind]);
+    if (options.n_ports == 0)
+        return bench_wrong("sink", "--port is needed", "");
+    return (options.interval_ms > 0 && options.n_phases > 0) ||
+           bench_wrong("sink", "--interval-ms and --phases need a number above 0", "");
 }
 
 static bool read_options(int argc, char **argv)
@@ -402,7 +409,9 @@ static bool read_options(int argc, char **argv)
     while ((o = getopt_long(argc, argv, "", list, NULL)) != -1) {
         const int number = o == 'm' || o == '?' ? 0 : (int)strtol(optarg, NULL, 10);
 
-        if (o == 'p' && options.n_ports < MAX_PORTS)
+        if (o == 'p' && options.n_ports == MAX_PORTS)
+            return bench_wrong("sink", "too many --port: ", optarg);
+        if (o == 'p')
             options.ports[options.n_ports++] = number;
         else if (o == 'm')
             options.model = optarg;
@@ -417,13 +426,16 @@ static bool read_options(int argc, char **argv)
     }
     if (options.n_phases == 0)
         options.n_phases = options.interval_ms;
-    return optind == argc && options.n_ports > 0 && options.interval_ms > 0 && options.n_phases > 0;
+    return options_are_sane(argc, argv);
 }
 
 int main(int argc, char **argv)
 {
-    if (!read_options(argc, argv))
-        return usage();
+    bench_help(argc, argv, usage);
+    if (!read_options(argc, argv)) {
+        fputs(usage, stderr);
+        return 2;
+    }
     bench_raise_descriptor_limit();
     (void)prctl(PR_SET_TIMERSLACK, 1UL);
     (void)signal(SIGTERM, on_signal);

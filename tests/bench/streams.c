@@ -332,8 +332,14 @@ static void run(uint16_t port)
 
 int main(int argc, char **argv)
 {
-    if (argc < 5) {
-        fprintf(stderr, "usage: streams PORT STREAMS TOKENS REFERENCE_FILE [MODEL]\n");
+    static const char usage[] = "usage: streams PORT STREAMS TOKENS REFERENCE_FILE [MODEL]\n";
+
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    if (argc < 5 || argc > 6) {
+        fprintf(stderr, "streams: %d arguments, expected 4 or 5\n%s", argc - 1, usage);
         return 2;
     }
     const uint16_t port = (uint16_t)strtoul(argv[1], NULL, 10);

@@ -126,7 +126,7 @@ def measure(binary, streams, tokens, sim_ports, router, inference):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("binary")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--streams", type=int, default=2000)

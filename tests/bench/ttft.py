@@ -460,8 +460,8 @@ def names(parser, what, text, separator, known):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="fewer policies and regimes, one repetition")
-    parser.add_argument("--repetitions", type=int)
-    parser.add_argument("--jobs", type=int, default=1, help="real runs at one time")
+    parser.add_argument("--repetitions", type=harness.count)
+    parser.add_argument("--jobs", type=harness.count, default=1, help="real runs at one time")
     parser.add_argument("--regimes", default="", help="only these, separated by commas: " + ", ".join(REGIMES))
     parser.add_argument("--policies", default="", help="only these, separated by semicolons, named as in the tables")
     parser.add_argument("--no-real", action="store_true")
@@ -469,6 +469,11 @@ def arguments():
     a = parser.parse_args()
     a.regimes = names(parser, "regime", a.regimes, ",", REGIMES)
     a.policies = names(parser, "policy", a.policies, ";", [p.name for p in POLICIES])
+    if a.quick and not a.regimes:
+        a.regimes = ["long-above", "short-above", "agents"]
+    for policy in POLICIES:
+        if policy.name in a.policies and policy.only and a.regimes and not set(policy.only) & set(a.regimes):
+            parser.error(f"policy {policy.name} is played in {', '.join(policy.only)} alone")
     return a
 
 
@@ -499,9 +504,7 @@ def main():
     signal.signal(signal.SIGINT, stop_all)
     a = arguments()
     regimes = [r for r in REGIMES if not a.regimes or r in a.regimes]
-    if a.quick and not a.regimes:
-        regimes = ["long-above", "short-above", "agents"]
-    chosen = [p for p in POLICIES if (p.quick or not a.quick) and (not a.policies or p.name in a.policies)]
+    chosen = [p for p in POLICIES if (p.name in a.policies if a.policies else p.quick or not a.quick)]
     repetitions = a.repetitions or (1 if a.quick else 3)
     runs = ["sim"] if a.no_real else ["sim", "real"]
     seeds = {"sim": sim_seeds(repetitions), "real": range(1, repetitions + 1)}

@@ -420,20 +420,31 @@ static void set_up(struct turns *t)
     }
 }
 
-static int usage(void)
+static const char usage[] =
+    "usage: turns --ports PORT,PORT... --regime NAME [--model NAME] [--seed N] [--no-session]\n"
+    "             [--warmup S] [--seconds S] [--scale F] [--sessions N]   (S in model time)\n"
+    "regimes: long-above long-below short-above short-below agents\n";
+
+static bool wrong(const char *what, const char *text)
 {
-    fprintf(stderr,
-            "usage: turns --ports PORT,PORT... --regime NAME [--model NAME] [--seed N] [--no-session]\n"
-            "             [--warmup S] [--seconds S] [--scale F] [--sessions N]   (S in model time)\n");
-    return 2;
+    return bench_wrong("turns", what, text);
 }
 
-static void read_ports(struct turns *t, const char *list)
+static bool read_ports(struct turns *t, const char *list)
 {
+    const char *at = list;
     char *end;
 
-    for (t->n_ports = 0; *list != '\0' && t->n_ports < PORTS_MAX; list = *end == ',' ? end + 1 : end)
-        t->ports[t->n_ports++] = (unsigned)strtoul(list, &end, 10);
+    for (t->n_ports = 0; t->n_ports < PORTS_MAX; at = end + 1) {
+        const unsigned long port = strtoul(at, &end, 10);
+
+        if (end == at || port == 0 || port > UINT16_MAX || (*end != ',' && *end != '\0'))
+            break;
+        t->ports[t->n_ports++] = (unsigned)port;
+        if (*end == '\0')
+            return true;
+    }
+    return wrong("--ports needs port numbers, separated by commas: ", list);
 }
 
 static const struct option long_options[] = {
@@ -453,11 +464,12 @@ static bool read_options(struct turns *t, int argc, char **argv)
 
         switch (c) {
         case 'p':
-            read_ports(t, optarg);
+            if (!read_ports(t, optarg))
+                return false;
             break;
         case 'r':
             if (r == NULL)
-                return false;
+                return wrong("no such regime: ", optarg);
             t->regime = *r;
             break;
         case 'm':
@@ -491,15 +503,22 @@ static bool read_options(struct turns *t, int argc, char **argv)
     seconds = seconds < 0 ? t->regime.window_s : seconds;
     t->results.from_us = (int64_t)(warmup_s * 1e6);
     t->results.until_us = (int64_t)((warmup_s + seconds) * 1e6);
-    return t->n_ports > 0 && t->regime.name != NULL && seconds > 0;
+    if (optind < argc)
+        return wrong("not an option: ", argv[optind]);
+    if (t->n_ports == 0 || t->regime.name == NULL)
+        return wrong("--ports and --regime are needed", "");
+    return seconds > 0 || wrong("--seconds needs a number above 0", "");
 }
 
 int main(int argc, char **argv)
 {
     static struct turns t = {.model = "sim", .seed = 1, .send_session = true};
 
-    if (!read_options(&t, argc, argv))
-        return usage();
+    bench_help(argc, argv, usage);
+    if (!read_options(&t, argc, argv)) {
+        fputs(usage, stderr);
+        return 2;
+    }
     bench_raise_descriptor_limit();
     set_up(&t);
     play(&t);
