@@ -11,7 +11,7 @@ from certs import Authority
 from daemon import run_router
 from pod import ok
 from tlsfront import Front
-from waiting import wait_until
+from waiting import SLOW, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_a_silent_handshake_ends_with_the_connect_time(start, fronts, authority)
     front = fronts(good, authority.ip)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         router = start.router(ini=ini("pods = 127.0.0.1:%d, %s" % (silent.getsockname()[1], front.authority)),
-                              upstream_tls_ca=authority.file, upstream_connect_timeout="300ms")
+                              upstream_tls_ca=authority.file, upstream_connect_timeout="%dms" % (300 * SLOW))
         first, second = router.start_chat(session="a"), router.start_chat(session="b")
         for c in (good.next(), good.next()):
             c.reply()
