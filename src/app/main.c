@@ -126,6 +126,7 @@ static int main_run(const struct config_inputs *in, struct config *c, const stru
     int status = 1;
 
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a log that may not grow any more loses lines, no more than that */
     log_init((enum log_level)c->log_level, (enum log_format)c->log_format);
     server_log_report(report);
     if (report->n_fatal > 0) {

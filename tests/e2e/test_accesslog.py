@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import threading
@@ -410,6 +411,20 @@ def test_rotation_away_from_a_stuck_pipe(tmp_path):
         assert len(torn) <= lost <= 1 and n + 1 - lost <= len(ids + new) <= n + 1 - len(torn)
     finally:
         os.close(fd)
+
+
+def test_file_that_may_not_grow(start, tmp_path):
+    """At its limit of size a log loses lines, which is told; the router goes on."""
+    path = tmp_path / "access.log"
+    _, router = pair(start, access_log_output=str(path))
+    resource.prlimit(router.pid, resource.RLIMIT_FSIZE, (1000, 1000))
+    n = 20
+    for _ in range(n):
+        assert router.chat().status == 200
+    router.signal(signal.SIGTERM)
+    line = router.stderr.wait_for_line("log lines were lost.*log=access")
+    assert router.wait_exit() == 0
+    assert 0 < path.read_text().count("\n") == n - int(fields_of(line)["lines"])
 
 
 def test_rotation_that_fails(start, tmp_path):
