@@ -69,8 +69,6 @@ MUST_CHECK static inline bool buf_append_slice(struct buf *b, struct slice s)
 
 MUST_CHECK bool buf_printf(struct buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* Drops n bytes at the front; frees the memory when the buffer becomes empty and was larger than
- * BUF_KEEP_BYTES. */
 /* Drops n bytes at the front and keeps the memory: for a buffer that fills up again at once. */
 static inline void buf_consume_keep(struct buf *b, size_t n_bytes)
 {
@@ -79,6 +77,8 @@ static inline void buf_consume_keep(struct buf *b, size_t n_bytes)
     b->len -= (uint32_t)n_bytes;
 }
 
+/* Drops n bytes at the front; frees the memory when the buffer becomes empty and was larger than
+ * BUF_KEEP_BYTES. */
 static inline void buf_consume(struct buf *b, size_t n_bytes)
 {
     buf_consume_keep(b, n_bytes);

@@ -45,7 +45,7 @@ MUST_CHECK bool log_sink_reopen(struct log_sink *s, char **error);
 /* A flush that waits for a slow reader, LOG_SINK_CLOSE_WAIT_US at most. What is not taken by then is dropped
  * and counted. */
 void log_sink_finish(struct log_sink *s);
-/* After log_sink_finish. */
+/* Finishes first, if that has not been done. */
 void log_sink_close(struct log_sink *s);
 
 #endif

@@ -705,7 +705,12 @@ static int64_t us_of(const char *text)
     return (int64_t)(strtod(text, NULL) * 1e6);
 }
 
-/* Its place among the names; n: none of them. */
+static bool wrong(const char *what, const char *text)
+{
+    return bench_wrong("queue_sim", what, text);
+}
+
+/* Its place among the names; n: none of them, which is said. */
 static unsigned find_name(const char *what, const char *const *names, unsigned n, const char *name)
 {
     unsigned i = 0;
@@ -713,7 +718,7 @@ static unsigned find_name(const char *what, const char *const *names, unsigned n
     while (i < n && strcmp(names[i], name) != 0)
         i++;
     if (i == n)
-        fprintf(stderr, "queue_sim: no such %s: %s\n", what, name);
+        (void)wrong(what, name);
     return i;
 }
 
@@ -738,14 +743,10 @@ static bool find_regime(int argc, char **argv, struct options *o)
         if (c == 'r')
             name = optarg;
     }
-    if (optind < argc) {
-        fprintf(stderr, "queue_sim: not an option: %s\n", argv[optind]);
-        return false;
-    }
-    if (workload_find(name) == NULL) {
-        fprintf(stderr, "queue_sim: no such regime: %s\n", name);
-        return false;
-    }
+    if (optind < argc)
+        return wrong("not an option: ", argv[optind]);
+    if (workload_find(name) == NULL)
+        return wrong("no such regime: ", name);
     o->regime = *workload_find(name);
     o->warmup_us = o->regime.warmup_s * US_PER_S;
     o->window_us = o->regime.window_s * US_PER_S;
@@ -762,10 +763,10 @@ static bool set_option(struct options *o, int c)
 {
     switch (c) {
     case 'p':
-        o->policy = (enum order_policy)find_name("policy", policy_names, N_POLICIES, optarg);
+        o->policy = (enum order_policy)find_name("no such policy: ", policy_names, N_POLICIES, optarg);
         return o->policy < N_POLICIES;
     case 'O':
-        o->order = (enum warm_order)find_name("order", order_names, N_ORDERS, optarg);
+        o->order = (enum warm_order)find_name("no such order: ", order_names, N_ORDERS, optarg);
         return o->order < N_ORDERS;
     case 'w':
         o->rules.sticky_wait_us = us_of(optarg);
@@ -824,10 +825,10 @@ static bool options_are_sane(const struct options *o)
     const bool sane = w->pods > 0 && w->pods <= PODS_MAX && w->slots > 0 && w->sessions > 0 &&
                       w->kv_blocks > 0 && w->prefill_tokens_per_s > 0 && o->rules.max_overtakes > 0 &&
                       o->rules.max_sessions > 0 && o->window_us > 0 && o->rules.sticky_wait_us >= 0;
+    char most[16];
 
-    if (!sane)
-        fprintf(stderr, "queue_sim: numbers are above 0, pods %d at most\n", PODS_MAX);
-    return sane;
+    (void)snprintf(most, sizeof(most), "%d", PODS_MAX);
+    return sane || wrong("numbers are above 0, --pods at most ", most);
 }
 
 static bool read_options(int argc, char **argv, struct options *o)

@@ -74,7 +74,7 @@ static void write_numbered(struct log_sink *s, int from, int to)
 /* Reads what is there; every line must be whole and numbered upwards. Returns how many lines came. */
 static int read_lines(struct log_sink *s, int reader)
 {
-    char *all = mem_alloc(4 * LOG_SINK_BUFFER_BYTES);
+    char *all = mem_alloc(4 * LOG_SINK_BUFFER_BYTES + 1);
     size_t len = 0;
     int n_lines = 0, last = -1;
 
@@ -87,6 +87,7 @@ static int read_lines(struct log_sink *s, int reader)
         len += n > 0 ? (size_t)n : 0;
         log_sink_flush(s);
     }
+    all[len] = '\0';
     for (char *p = all; p < all + len; n_lines++) {
         int number;
 
@@ -167,6 +168,28 @@ static void test_shared_pipe(void **state)
     (void)close(reader);
 }
 
+/* Both logs write to one named pipe; returns its reader. */
+static int open_pair_on_fifo(struct log_sink *a, struct log_sink *b, const char *path)
+{
+    char *error;
+    int reader;
+
+    assert_int_equal(mkfifo(path, 0600), 0);
+    reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_true(log_sink_open(a, path, &error) && log_sink_open(b, path, &error));
+    log_sink_pair(a, b);
+    return reader;
+}
+
+/* As SIGHUP does it. */
+static void rotate(struct log_sink *a, struct log_sink *b)
+{
+    char *error;
+
+    assert_true(log_sink_reopen(b, &error));
+    log_sink_pair(a, b);
+}
+
 /* The half of a line that one log leaves in the pipe for good ends before the other one's next line. */
 static void test_shared_pipe_is_given_up(void **state)
 {
@@ -194,23 +217,18 @@ static void test_shared_pipe_is_given_up(void **state)
 /* The access log is moved away and opened anew: the two have nothing to do with each other any more. */
 static void test_pair_parts_at_a_rotation(void **state)
 {
-    char *path = temp_path("fifo"), *error;
+    char *path = temp_path("fifo");
     struct log_sink a, b;
-    int reader;
+    int reader = open_pair_on_fifo(&a, &b, path);
 
     (void)state;
-    assert_int_equal(mkfifo(path, 0600), 0);
-    reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    assert_true(log_sink_open(&a, path, &error) && log_sink_open(&b, path, &error));
-    log_sink_pair(&a, &b);
     write_numbered(&b, 0, 1000);
     log_sink_flush(&b);
     assert_true(b.mid_line);
-    assert_true(log_sink_reopen(&b, &error)); /* the same one: nothing changes */
+    rotate(&a, &b); /* the same one: nothing changes */
     assert_true(a.beside == &b && b.beside == &a && b.mid_line && b.dropped == 0);
     assert_int_equal(unlink(path), 0);
-    assert_true(log_sink_reopen(&b, &error));
-    log_sink_pair(&a, &b);
+    rotate(&a, &b);
     assert_null(a.beside);
     assert_null(b.beside);
     assert_int_equal(b.dropped, 1); /* the line that the pipe holds half of */
@@ -234,15 +252,11 @@ static void test_pair_parts_at_a_rotation(void **state)
 /* A log that has moved to a file of its own does not wait for the line of the other one. */
 static void test_rotation_ends_the_waiting(void **state)
 {
-    char *path = temp_path("fifo"), *error;
+    char *path = temp_path("fifo");
     struct log_sink a, b;
-    int reader;
+    int reader = open_pair_on_fifo(&a, &b, path);
 
     (void)state;
-    assert_int_equal(mkfifo(path, 0600), 0);
-    reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    assert_true(log_sink_open(&a, path, &error) && log_sink_open(&b, path, &error));
-    log_sink_pair(&a, &b);
     write_numbered(&a, 0, 1000);
     log_sink_flush(&a);
     assert_true(a.mid_line);
@@ -250,8 +264,7 @@ static void test_rotation_ends_the_waiting(void **state)
     log_sink_flush(&b);
     assert_int_equal(b.pending.len, 4); /* it waits */
     assert_int_equal(unlink(path), 0);
-    assert_true(log_sink_reopen(&b, &error));
-    log_sink_pair(&a, &b);
+    rotate(&a, &b);
     log_sink_flush(&b);
     expect_file(path, "one\n");
     assert_true(a.mid_line);
@@ -280,8 +293,7 @@ static void test_rotation_after_a_torn_line(void **state)
     log_sink_flush(&b);
     expect_file(path, "three\n");
     assert_int_equal(rename(moved, path), 0);
-    assert_true(log_sink_reopen(&b, &error));
-    log_sink_pair(&a, &b);
+    rotate(&a, &b);
     log_sink_write(&b, SLICE("four\n"));
     log_sink_flush(&b);
     log_sink_write(&a, SLICE("five\n"));
