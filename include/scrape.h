@@ -52,6 +52,8 @@ struct scrape_ops {
  * interval. The pod outlives the scrape. */
 struct scrape *scrape_new(struct loop *l, struct curlev *c, struct pod *pod, enum promtext_engine engine,
                           const struct scrape_rules *rules, const struct scrape_ops *ops, void *arg);
+/* The rules changed: who waits does not wait longer than their interval. */
+void scrape_heed_rules(struct scrape *s);
 void scrape_free(struct scrape *s);
 
 #endif

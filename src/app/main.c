@@ -157,6 +157,18 @@ static bool main_hold_standard_fds(void)
     return true;
 }
 
+/* Until the loop takes it (server_watch_signals): a reload that is asked for so early does not end the
+ * router.
+ */
+static void main_hold_hangup(void)
+{
+    sigset_t hangup;
+
+    sigemptyset(&hangup);
+    sigaddset(&hangup, SIGHUP);
+    sigprocmask(SIG_BLOCK, &hangup, NULL);
+}
+
 int main(int argc, char **argv)
 {
     const struct config_inputs in = {argc, argv, environ};
@@ -165,6 +177,7 @@ int main(int argc, char **argv)
     struct config *c;
     int status = 0;
 
+    main_hold_hangup();
     if (!main_hold_standard_fds()) {
         fprintf(stderr, "kthena-router: error: cannot open /dev/null: %s\n", strerror(errno));
         return 1;

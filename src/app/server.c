@@ -358,16 +358,30 @@ static void server_on_signal(evutil_socket_t signal_number, short what, void *ar
         server_drain(s);
 }
 
+/* What libevent leaves behind: a signal does not end the process while the last log lines are written. */
+static void server_on_late_signal(int number)
+{
+    (void)number;
+}
+
+/* None is lost meanwhile, nor a SIGHUP from before, which main holds back. */
 static bool server_watch_signals(struct server *s)
 {
     static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    sigset_t all;
+    bool watched = true;
 
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+    sigemptyset(&all);
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        sigaddset(&all, numbers[i]);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(numbers) && watched; i++) {
+        signal(numbers[i], server_on_late_signal);
         s->signals[i] = evsignal_new(s->loop->base, numbers[i], server_on_signal, s);
-        if (s->signals[i] == NULL || event_add(s->signals[i], NULL) < 0)
-            return false;
+        watched = s->signals[i] != NULL && event_add(s->signals[i], NULL) == 0;
     }
-    return true;
+    sigprocmask(SIG_UNBLOCK, &all, NULL);
+    return watched;
 }
 
 /* A write costs as much as ten lines: while many lines come they share one. Who reads along sees a line so
@@ -554,16 +568,16 @@ static void server_say_lost(const char *log, uint64_t lines)
         log_warn("log lines were lost", LOG_STR("log", log), LOG_INT("lines", lines));
 }
 
-/* The router's log itself is closed by who began it. What it lost is said when the rest is gone, or there
- * would be no room for it. */
+/* The router's log itself is closed by who began it. What was lost is said when all the rest is gone, or
+ * there would be no room for it. */
 static void server_end_logs(struct server *s)
 {
     log_sink_finish(&s->access);
-    server_say_lost("access", s->access.dropped);
-    log_sink_close(&s->access);
-    if (log_sink()->dropped > 0)
+    if (s->access.dropped > 0 || log_sink()->dropped > 0)
         log_sink_finish(log_sink());
+    server_say_lost("access", s->access.dropped);
     server_say_lost("router", log_sink()->dropped);
+    log_sink_close(&s->access);
 }
 
 void server_free(struct server *s)

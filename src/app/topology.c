@@ -630,6 +630,9 @@ void topology_apply(struct topology *t, const struct config *c)
     for (size_t i = 0; i < t->n_routes; i++)
         if (t->routes[i]->server == NULL)
             topology_move_waiting(t, t->routes[i]);
+    for (size_t i = 0; i < t->n_pods; i++)
+        if (t->pods[i]->scrape != NULL)
+            scrape_heed_rules(t->pods[i]->scrape);
     sched_refresh(t->sched);
 }
 

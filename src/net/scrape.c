@@ -288,6 +288,12 @@ struct scrape *scrape_new(struct loop *l, struct curlev *c, struct pod *pod, enu
     return s;
 }
 
+void scrape_heed_rules(struct scrape *s)
+{
+    if (wheel_pending(&s->timer) && s->timer.due_us > loop_now_us(s->loop) + s->rules->interval_us)
+        scrape_wait(s);
+}
+
 void scrape_free(struct scrape *s)
 {
     if (s == NULL)

@@ -24,6 +24,14 @@ def pair(start, script=ok, **options):
     return pod, start.router({"m": [pod]}, **options)
 
 
+def refuses(port):
+    try:
+        Client(port).close()
+    except ConnectionError:
+        return True
+    return False
+
+
 def test_json(start):
     pod, router = pair(start)
     r = router.chat(session="s")
@@ -202,6 +210,7 @@ def test_file(start, tmp_path):
 
 
 def test_lines_lost_at_the_end_are_told(start):
+    """Also when signals come while they are waited for."""
     _, router = pair(start, read_stdout=False)
     c, n = router.client(), 2000  # more than a pipe holds, less than a buffer does beside it
     for _ in range(n // 100):
@@ -209,6 +218,9 @@ def test_lines_lost_at_the_end_are_told(start):
         for _ in range(100):
             assert c.answer().status == 200
     router.signal(signal.SIGTERM)
+    wait_until(lambda: refuses(router.ports["metrics"]), "the end")  # then its reader has a second
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        router.signal(number)
     line = router.stderr.wait_for_line("WARN log lines were lost.* log=access ")
     assert router.wait_exit() == 0
     whole = router.stdout.stream.read().count(b"\n")
@@ -431,18 +443,11 @@ def test_rotation_that_fails(start, tmp_path):
     wait_until(lambda: r.id in (tmp_path / "gone" / "access.log").read_text(), "the line")
 
 
-def refuses(port):
-    try:
-        Client(port).close()
-    except ConnectionError:
-        return True
-    return False
-
-
 def test_the_log_tells_what_it_lost_itself(start, stuck_pipe):
     """Its reader comes back when the router ends: first what waited, then how much did not."""
     path, pod = stuck_pipe.path, start.pod(script=ok)
-    with Redirected('2> "$F"', stuck_pipe.text, str(path), ENABLE_SESSION_BOOST="true", ROUTER_BACKENDS="m=" + pod.authority) as router:
+    with Redirected('2> "$F"', stuck_pipe.text, str(path), "/dev/full", ENABLE_SESSION_BOOST="true",
+                    ROUTER_BACKENDS="m=" + pod.authority) as router:
         metrics = int(re.search(r"listener=metrics .*port=(\d+)", stuck_pipe.text()).group(1))
         n, c = 1000, Client(router.port)
         for i in range(n):  # short ones at the end: what is left of the buffer has room for no line at all
@@ -455,3 +460,4 @@ def test_the_log_tells_what_it_lost_itself(start, stuck_pipe):
     queue_lines = len(re.findall(" session boost: (?:de)?queued ", stuck_pipe.text()))
     assert queue_lines < 2 * n <= queue_lines + int(found.group(1)) <= 2 * n + 3  # "draining", "stopped", a line's end
     assert stuck_pipe.text().endswith(found.group(0))
+    assert len(re.findall("WARN log lines were lost.* log=access lines=%d\n" % n, stuck_pipe.text())) == 1

@@ -1,17 +1,19 @@
 """Options from flags, environment and INI; errors that name their place; reload."""
 
 import json
+import os
 import re
 import signal
 import socket
+import subprocess
 
 import pytest
 
-from daemon import run_router
+from daemon import Lines, clean_env, run_router
 from pod import ok
 from test_errors import check_error
 from test_retry import BlackHole
-from waiting import wait_until
+from waiting import DEADLINE, ROUTER_BIN, wait_until
 
 SERVER = "[model-server {name}]\npods = {pods}\n[model-route {name}]\ntarget = {name}\n"
 
@@ -294,6 +296,23 @@ def test_reload_without_a_file_is_harmless(start):
     router.signal(signal.SIGHUP)
     wait_until(lambda: router.metrics().total("kthena_router_config_reloads_total") >= 1 or router.stderr.find("(?i)reload"), "the reload")
     assert router.chat().status == 200
+
+
+def test_reload_that_is_asked_for_while_the_router_starts():
+    def ask():  # it is pending when main begins
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+        os.kill(os.getpid(), signal.SIGHUP)
+    with subprocess.Popen([ROUTER_BIN, "--port", "0", "--metrics-port", "0", "--debug-port", "0"], env=clean_env({"ROUTER_BIND": "127.0.0.1"}),
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=ask) as p:
+        log = Lines(p.stderr)
+        log.start()
+        try:
+            log.wait_for_line("INFO reloaded")
+            p.terminate()
+            assert p.wait(DEADLINE) == 0
+        finally:
+            p.kill()
+            log.join(DEADLINE)
 
 
 def test_broken_ini_changes_nothing(start):

@@ -2,6 +2,7 @@
 are three intervals old: where they have to count, the interval is long."""
 
 import math
+import signal
 import threading
 
 import pytest
@@ -103,6 +104,17 @@ def test_engine_none_is_not_scraped(start):
     for _ in range(20):
         assert router.chat().status == 200
     assert pod.scrapes == 0
+
+
+def test_a_shorter_interval_does_not_wait_for_the_old_one(start):
+    pod = start.pod(script=ok)
+    text = "[router]\nmetrics_scrape_interval = %s\n" + ini(pod, "vllm")
+    router = start.router(ini=text % "1h", metrics_scrape_interval=None)
+    wait_read(router, pod)
+    assert pod.scrapes == 1
+    router.write_ini(text % "50ms")
+    router.signal(signal.SIGHUP)
+    wait_until(lambda: pod.scrapes >= 4, "scrapes at the new interval")
 
 
 def test_slow_pod_delays_no_other(start):
