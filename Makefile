@@ -108,6 +108,7 @@ help:
 	@echo 'make bench-kube  a cluster of 5,000 pods and 1,000 routes: time to know it, longest turn, memory'
 	@echo 'make bench-routing  instructions per request of each way of routing, 4 minutes; bench-shares: weights and moved sessions'
 	@echo 'make bench-ttft  first tokens by queue order, real and simulated, 45 minutes; QUICK=1: 4; ARGS=--help'
+	@echo 'make bench-bins  what the benchmarks run, also by hand: build/bench/queue_sim --help'
 	@echo 'make format      clang-format on all sources'
 	@echo 'make deps        install the missing Debian or Ubuntu packages (deps-test: those of the tests too)'
 	@echo 'make install     DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)'
